@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# make              sov and sov-static, in build/
+# make check        every test (./check installs what is missing first)
+# make check-full   the same and the long campaigns
+# make tidy         clang-tidy, cppcheck and the project's own rules
+# make bench        benchmarks
+# make install      sov into $(DESTDIR)$(PREFIX)/bin
+#
+# The sources of src/ are built in two flavours:
+#   build/free/   freestanding: no libc, no CRT. Linked into sov, sov-static and freestanding tests.
+#   build/asan/   hosted twin with AddressSanitizer and UBSan. Linked into hosted tests, sov-asan.
+# A file of src/ joins the build by existing; so does a program tests/test_NAME.c.
+
+CC := gcc
+CLANG := clang
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+BUILD := build
+
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+COMMON := -std=c17 $(WARN) -Isrc -Iinclude -march=x86-64-v3 -ffp-contract=off -fno-math-errno \
+          -fno-strict-aliasing -DSOV_VERSION='"$(VERSION)"'
+FREE_FLAGS := $(COMMON) -O2 -g -ffreestanding -fno-builtin -fPIE -fno-stack-protector \
+              -fno-asynchronous-unwind-tables -fcf-protection=none -fvisibility=hidden
+ASAN_FLAGS := $(COMMON) -O1 -g -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
+              -fno-sanitize-recover=all
+# Nothing of the C library is linked; libgcc is not needed either.
+LINK := -nostdlib -nostartfiles -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now \
+        -Wl,-z,separate-code -Wl,--gc-sections -Wl,-e,sov_main
+LINK_STATIC := $(LINK) -static -no-pie
+# sov: the loader maps and initialises libc, but no symbol of it is imported (docs/ARCHITECTURE.md).
+LINK_DYNAMIC := $(LINK) -pie -Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2 \
+                -Wl,--no-as-needed -l:libc.so.6
+
+FREE_ONLY := src/freestanding/mem.c src/platform/linux.c src/platform/linux_start.c
+HOSTED_ONLY := src/platform/hosted.c
+CLI := $(wildcard src/cli/*.c)
+CORE := $(filter-out $(FREE_ONLY) $(HOSTED_ONLY) $(CLI),$(wildcard src/*/*.c))
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+
+FREE_CORE := $(patsubst %.c,$(BUILD)/free/%.o,$(CORE) $(FREE_ONLY))
+FREE_CLI := $(patsubst %.c,$(BUILD)/free/%.o,$(CLI))
+ASAN_CORE := $(patsubst %.c,$(BUILD)/asan/%.o,$(CORE) $(HOSTED_ONLY))
+ASAN_CLI := $(patsubst %.c,$(BUILD)/asan/%.o,$(CLI))
+FREE_TESTS := $(patsubst %,$(BUILD)/free/%,$(TESTS))
+ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
+
+.PHONY: all tests check check-full tidy bench install clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(BUILD)/sov $(BUILD)/sov-static
+
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan
+
+$(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
+
+$(BUILD)/sov-static: $(FREE_CLI) $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_STATIC)
+
+$(BUILD)/sov-asan: $(ASAN_CLI) $(ASAN_CORE)
+	@echo '  LINK $@'
+	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
+
+$(BUILD)/free/test_%: $(BUILD)/free/tests/test_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_STATIC)
+
+$(BUILD)/asan/test_%: $(BUILD)/asan/tests/test_%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
+	@echo '  LINK $@'
+	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
+
+# The entry point must run on any x86-64, to say which CPU is needed; the memory functions must not
+# be compiled into calls to themselves.
+$(BUILD)/free/src/platform/linux_start.o: FREE_EXTRA := -march=x86-64
+$(BUILD)/free/src/freestanding/mem.o: FREE_EXTRA := -fno-tree-loop-distribute-patterns
+
+$(BUILD)/free/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(FREE_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
+
+$(BUILD)/asan/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(ASAN_FLAGS) -MMD -MP -c -o $@ $<
+
+# --- fuzzing: libFuzzer with ASan and UBSan over the hosted twin ---
+FUZZERS := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
+FUZZ_FLAGS := $(COMMON) -O1 -g -fno-omit-frame-pointer -DSOV_NO_MAIN \
+              -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+FUZZ_CORE := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(CORE) $(HOSTED_ONLY))
+FUZZ_SECONDS := 20
+FUZZ_SECONDS_FULL := 600
+
+$(BUILD)/fuzz/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
+	@echo '  LINK $@'
+	@$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ -lpthread
+
+.PHONY: fuzz fuzz-full
+fuzz fuzz-full: $(FUZZERS)
+	@python3 tools/fuzz.py $(if $(filter fuzz-full,$@),$(FUZZ_SECONDS_FULL),$(FUZZ_SECONDS)) $^
+
+check:
+	@python3 tools/check.py
+
+check-full:
+	@python3 tools/check.py --full
+
+# --- linters ---
+TIDY_SOURCES := $(CORE) $(FREE_ONLY) $(CLI) $(HOSTED_ONLY)
+TIDY_STAMPS := $(patsubst %.c,$(BUILD)/tidy/%.ok,$(TIDY_SOURCES))
+
+$(BUILD)/tidy/%.ok: %.c .clang-tidy $(wildcard src/*/*.h)
+	@mkdir -p $(@D)
+	@clang-tidy --quiet $< -- $(COMMON) -ffreestanding > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@touch $@
+
+$(BUILD)/tidy/cppcheck.ok: $(TIDY_SOURCES) $(wildcard src/*/*.h)
+	@mkdir -p $(@D)
+	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+	    --suppressions-list=tools/cppcheck.txt -Isrc -Iinclude -D__BYTE_ORDER__=1234 \
+	    -D__ORDER_LITTLE_ENDIAN__=1234 -DSOV_VERSION='""' $(TIDY_SOURCES)
+	@touch $@
+
+tidy: $(TIDY_STAMPS) $(BUILD)/tidy/cppcheck.ok
+	@python3 tools/tidy.py
+
+install: $(BUILD)/sov
+	install -D -m 0755 $(BUILD)/sov $(DESTDIR)$(PREFIX)/bin/sov
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands of sov share: a table-driven option parser, buffered output, and the opening of
+// a model with a message a person can act on. A command is one row of the table in main.c and one
+// function.
+//
+// L1. Data goes to stdout, everything else to stderr.
+// L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported,
+//     130 stopped by SIGINT or SIGTERM.
+#pragma once
+#include "engine/engine.h"
+#include "platform/platform.h"
+
+#define CLI_EXIT_INTERRUPTED 130
+#define CLI_FILE_BYTES_MAX (1ull << 30)
+#define CLI_PIECE_BYTES_MAX 65536 // longest text of one token (checked when a vocabulary is opened)
+
+enum option_kind {
+    OPTION_FLAG, // bool
+    OPTION_U32,  // decimal, `min` to `max`
+    OPTION_I32,
+    OPTION_U64,
+    OPTION_F32,
+    OPTION_STRING,     // const char *
+    OPTION_POSITIONAL, // const char *, one argument that is not an option
+};
+
+struct option {
+    enum option_kind kind;
+    const char *name;      // "--temp" or "-n"; for a positional its name in the usage line
+    const char *long_name; // second spelling, or NULL
+    const char *value;     // how the help calls the value: "N", "FILE"
+    void *target;
+    bool *given;  // set when the option appears, or NULL
+    u32 min, max; // of OPTION_U32
+    const char *help;
+};
+
+struct command {
+    const char *name, *summary, *usage, *details;
+    int (*run)(const struct command *command, const struct platform_start *start);
+};
+
+int cli_run(const struct command *, const struct platform_start *);
+int cli_tokenize(const struct command *, const struct platform_start *);
+int cli_detokenize(const struct command *, const struct platform_start *);
+int cli_logits(const struct command *, const struct platform_start *);
+int cli_inspect(const struct command *, const struct platform_start *);
+int cli_version(const struct command *, const struct platform_start *);
+
+// Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
+// with the result false; a mistake prints one line on stderr and gives 2. Options may be given as
+// "--name value" or "--name=value"; "--" ends them.
+bool cli_parse(const struct command *command, const struct platform_start *start,
+               const struct option *options, u32 n_options, int *exit_code);
+
+// "sov: MESSAGE" on stderr; returns the exit code of the fault.
+int cli_fail(const struct sov_fault *fault);
+// A fault of usage: one line, and where help is. Returns 2.
+int cli_usage_error(const struct command *command, const char *format, ...) PRINTF_LIKE(2, 3);
+
+// --- options of every command that runs a model ---
+struct model_options {
+    const char *model_path, *isa;
+    struct engine_config engine;
+    bool has_kv_shuffle;
+};
+#define MODEL_OPTION(m)                                                        \
+    {                                                                          \
+        OPTION_STRING, "-m", "--model", "MODEL", &(m)->model_path, NULL, 0, 0, \
+            "GGUF file (first shard of a split model)"                         \
+    }
+#define ENGINE_OPTIONS(m)                                                                          \
+    {OPTION_U32,                                                                                   \
+     "-c",                                                                                         \
+     "--ctx-size",                                                                                 \
+     "N",                                                                                          \
+     &(m)->engine.context,                                                                         \
+     NULL,                                                                                         \
+     0,                                                                                            \
+     MODEL_CONTEXT_MAX,                                                                            \
+     "context in tokens (default 0: the model's, at most 4096)"},                                  \
+        {OPTION_U32,                                                                               \
+         "-t",                                                                                     \
+         "--threads",                                                                              \
+         "N",                                                                                      \
+         &(m)->engine.n_threads,                                                                   \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         ENGINE_THREADS_MAX,                                                                       \
+         "worker threads (default 0: one for each CPU)"},                                          \
+        {OPTION_STRING,                                                                            \
+         "--force-isa",                                                                            \
+         NULL,                                                                                     \
+         "LEVEL",                                                                                  \
+         &(m)->isa,                                                                                \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
+        {OPTION_U32,                                                                               \
+         "--prefill-chunk",                                                                        \
+         NULL,                                                                                     \
+         "N",                                                                                      \
+         &(m)->engine.prefill_chunk,                                                               \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         ENGINE_CHUNK_MAX,                                                                         \
+         "for tests: prompt tokens of one step (default 256)"},                                    \
+    {                                                                                              \
+        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                    \
+            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
+    }
+
+// A model with its vocabulary, and an engine when asked for.
+struct session {
+    struct model model;
+    struct vocabulary vocabulary;
+    struct engine *engine;
+    bool has_model, has_vocabulary;
+};
+// Opens what the options ask for; on failure everything is closed again. A missing -m is
+// SOV_ERR_USAGE.
+enum sov_status session_open(struct session *session, struct model_options *options,
+                             bool with_engine, struct sov_fault *fault) MUST_CHECK;
+void session_close(struct session *session);
+
+// --- input ---
+// A whole file, or stdin for the path "-"; mapped memory, given back by file_free.
+struct file_bytes {
+    struct str text;
+    void *memory;
+    u64 memory_bytes;
+};
+enum sov_status file_read_all(const char *path, struct file_bytes *file, struct sov_fault *fault)
+    MUST_CHECK;
+void file_free(struct file_bytes *file);
+// Ids as decimal numbers, separated by blanks, newlines, commas or brackets.
+enum sov_status token_list_parse(struct str text, const char *path, struct token_list *list,
+                                 struct sov_fault *fault) MUST_CHECK;
+
+// --- output ---
+struct output {
+    int descriptor;
+    struct text text;
+    char buffer[16384];
+    enum sov_status status; // of the first write that failed; later ones do nothing
+    struct sov_fault fault;
+};
+void output_init(struct output *out, int descriptor);
+void output_put(struct output *out, struct str bytes);
+void output_format(struct output *out, const char *format, ...) PRINTF_LIKE(2, 3);
+void output_json_string(struct output *out, struct str s);
+// The same without the quotes, for strings that are written piece by piece.
+void output_json_text(struct output *out, struct str s);
+// Bytes as valid UTF-8: every byte that is not part of a well-formed sequence becomes U+FFFD, as in
+// output_json_string.
+void output_put_utf8(struct output *out, struct str bytes);
+void output_flush(struct output *out);
+
+// The text of tokens, piece by piece, in whole characters: what may still become a character is
+// held back until it is one, or until the end.
+struct piece_stream {
+    struct output *out;
+    const struct tokenizer *tokenizer;
+    bool json;    // write as the inside of a JSON string
+    bool special; // write special tokens too
+    usize n_pending;
+    u8 pending[CLI_PIECE_BYTES_MAX + 4];
+};
+void piece_stream_begin(struct piece_stream *stream, struct output *out,
+                        const struct tokenizer *tokenizer, bool json);
+void piece_stream_put(struct piece_stream *stream, u32 token);
+void piece_stream_end(struct piece_stream *stream);
+
+// Flushes; 0, or 1 after a message when something could not be written. A reader that went away
+// (EPIPE) is 1 without a message.
+int output_finish(struct output *out);

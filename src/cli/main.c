@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands, and their help texts.
+#include "cli/cli.h"
+
+static const struct command commands[] = {
+    {"run", "generate text from a prompt",
+     "run -m MODEL [-p PROMPT | -f FILE | --tokens FILE | < text] [options]",
+     "The text streams to stdout; one line of figures follows on stderr. The same model, prompt,\n"
+     "options and seed give the same bytes on every machine, whatever -t, --prefill-chunk and\n"
+     "--force-isa say. Sampling applies temperature, top-k, top-p and min-p, in this order\n"
+     "(llama.cpp applies the temperature last). --json prints one object: prompt_tokens (ids),\n"
+     "tokens (ids of the answer, without an end token), text, finish_reason (stop, length or\n"
+     "cancelled), seed, timings. Ctrl-C ends the answer; the exit code is 130 then.\n\n"
+     "example:\n"
+     "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
+     cli_run},
+    {"tokenize", "text on stdin to token ids on stdout",
+     "tokenize -m MODEL [--special] [--bos] < text",
+     "example:\n  printf 'Hello world' | sov tokenize -m MODEL\n", cli_tokenize},
+    {"detokenize", "token ids on stdin to text on stdout", "detokenize -m MODEL [--special] < ids",
+     "example:\n  echo '19556 905' | sov detokenize -m MODEL\n", cli_detokenize},
+    {"logits", "raw logits of a token list", "logits -m MODEL --tokens FILE [--all] -o OUT",
+     "example:\n  sov logits -m MODEL --tokens ids.txt --all -o rows.f32\n", cli_logits},
+    {"inspect", "what is in a model file, and what it needs", "inspect MODEL [--tensors] [--json]",
+     "Exit code 3, and the reason on stderr, when the file is refused.\n\n"
+     "example:\n  sov inspect MODEL --tensors\n",
+     cli_inspect},
+    {"version", "version and build of this program", "version", "example:\n  sov version\n",
+     cli_version},
+};
+
+static void print_commands(int descriptor) {
+    struct output out;
+    output_init(&out, descriptor);
+    output_format(&out,
+                  "sov %s - run GGUF language models, the same bits on every machine\n\n"
+                  "usage: sov COMMAND [options]\n\n",
+                  SOV_VERSION);
+    for (u32 i = 0; i < COUNT_OF(commands); i++) {
+        output_format(&out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    }
+    output_format(&out, "\nsov COMMAND -h shows the options of a command and an example.\n");
+    (void)output_finish(&out);
+}
+
+int cli_version(const struct command *command, const struct platform_start *start) {
+    int exit_code = 0;
+    if (!cli_parse(command, start, NULL, 0, &exit_code)) return exit_code;
+    struct output out;
+    output_init(&out, PLATFORM_STDOUT);
+    output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
+                  cpu_level_name(cpu_level_detect()));
+    return output_finish(&out);
+}
+
+int program_main(const struct platform_start *start) {
+    if (start->n_args < 2) {
+        print_commands(PLATFORM_STDERR);
+        return status_exit_code(SOV_ERR_USAGE);
+    }
+    struct str name = str_from_z(start->args[1]);
+    if (str_equal(name, STR("-h")) || str_equal(name, STR("--help")) ||
+        str_equal(name, STR("help"))) {
+        print_commands(PLATFORM_STDOUT);
+        return 0;
+    }
+    if (str_equal(name, STR("--version"))) name = STR("version");
+    for (u32 i = 0; i < COUNT_OF(commands); i++) {
+        if (str_equal(name, str_from_z(commands[i].name))) {
+            return commands[i].run(&commands[i], start);
+        }
+    }
+    struct sov_fault fault = {0};
+    enum sov_status status = fault_set(&fault, SOV_ERR_USAGE,
+                                       "unknown command \"%.64s\" (sov -h "
+                                       "lists the commands)",
+                                       start->args[1]);
+    (void)status;
+    return cli_fail(&fault);
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffered output that remembers its first failure, and whole-file input.
+#include "cli/cli.h"
+#include "freestanding/mem.h"
+
+void output_init(struct output *out, int descriptor) {
+    out->descriptor = descriptor;
+    out->status = SOV_OK;
+    out->fault = (struct sov_fault){0};
+    out->text = TEXT_OVER_ARRAY(out->buffer);
+}
+
+void output_flush(struct output *out) {
+    if (out->status == SOV_OK && out->text.len > 0) {
+        out->status = platform_write(out->descriptor, out->text.data, out->text.len, &out->fault);
+    }
+    out->text = TEXT_OVER_ARRAY(out->buffer);
+}
+
+void output_put(struct output *out, struct str bytes) {
+    if (bytes.len + 1 > sizeof out->buffer - out->text.len) output_flush(out);
+    if (bytes.len + 1 <= sizeof out->buffer) {
+        text_put(&out->text, bytes);
+    } else if (out->status == SOV_OK) {
+        out->status = platform_write(out->descriptor, bytes.data, bytes.len, &out->fault);
+    }
+}
+
+// One call formats at most this much; longer slices go through output_put.
+#define FORMAT_BYTES_MAX 2048
+
+void output_format(struct output *out, const char *format, ...) {
+    char formatted[FORMAT_BYTES_MAX];
+    struct text t = TEXT_OVER_ARRAY(formatted);
+    va_list args;
+    va_start(args, format);
+    text_format_v(&t, format, args);
+    va_end(args);
+    assert(!t.truncated);
+    output_put(out, (struct str){(const u8 *)t.data, t.len});
+}
+
+void output_put_utf8(struct output *out, struct str bytes) {
+    usize clean_from = 0;
+    for (usize i = 0; i < bytes.len;) {
+        u32 code_point = 0;
+        u32 n = utf8_decode(bytes, i, &code_point);
+        if (n == 0) {
+            output_put(out, (struct str){bytes.data + clean_from, i - clean_from});
+            output_put(out, STR("\xef\xbf\xbd"));
+            clean_from = i + 1;
+        }
+        i += MAX(n, 1u);
+    }
+    output_put(out, (struct str){bytes.data + clean_from, bytes.len - clean_from});
+}
+
+void output_json_text(struct output *out, struct str s) {
+    usize clean_from = 0;
+    for (usize i = 0; i < s.len; i++) {
+        u8 byte = s.data[i];
+        if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7f) continue;
+        output_put_utf8(out, (struct str){s.data + clean_from, i - clean_from});
+        if (byte == '"' || byte == '\\') {
+            output_format(out, "\\%c", byte);
+        } else if (byte == '\n') {
+            output_put(out, STR("\\n"));
+        } else {
+            output_format(out, "\\u%04x", (u32)byte);
+        }
+        clean_from = i + 1;
+    }
+    output_put_utf8(out, (struct str){s.data + clean_from, s.len - clean_from});
+}
+
+void output_json_string(struct output *out, struct str s) {
+    output_put(out, STR("\""));
+    output_json_text(out, s);
+    output_put(out, STR("\""));
+}
+
+// --- pieces ---
+
+void piece_stream_begin(struct piece_stream *stream, struct output *out,
+                        const struct tokenizer *tokenizer, bool json) {
+    stream->out = out;
+    stream->tokenizer = tokenizer;
+    stream->json = json;
+    stream->special = false;
+    stream->n_pending = 0;
+}
+
+static void put_pending(struct piece_stream *stream, usize n) {
+    struct str text = {stream->pending, n};
+    if (stream->json) {
+        output_json_text(stream->out, text);
+    } else {
+        output_put_utf8(stream->out, text);
+    }
+    stream->n_pending -= n;
+    memmove(stream->pending, stream->pending + n, stream->n_pending);
+}
+
+void piece_stream_put(struct piece_stream *stream, u32 token) {
+    stream->n_pending += tokenizer_decode(stream->tokenizer, token, stream->special, false,
+                                          stream->pending + stream->n_pending,
+                                          sizeof stream->pending - stream->n_pending);
+    put_pending(stream, utf8_complete_prefix((struct str){stream->pending, stream->n_pending}));
+}
+
+void piece_stream_end(struct piece_stream *stream) { put_pending(stream, stream->n_pending); }
+
+int output_finish(struct output *out) {
+    output_flush(out);
+    if (out->status == SOV_OK) return 0;
+    bool reader_gone = false;
+    struct str message = str_from_z(out->fault.message);
+    for (usize i = 0; i + 5 <= message.len; i++) {
+        struct str here = {message.data + i, 5};
+        reader_gone = reader_gone || str_equal(here, STR("EPIPE"));
+    }
+    if (!reader_gone) (void)cli_fail(&out->fault);
+    return 1;
+}
+
+// --- input ---
+
+#define READ_STEP_BYTES (1u << 20)
+
+static enum sov_status file_fault(const char *path, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_LIMIT, "%.256s: more than %llu bytes, or no memory for them",
+                     path, CLI_FILE_BYTES_MAX);
+}
+
+// Doubles the buffer when it is full. Reads to the end, whatever the descriptor is.
+static enum sov_status read_to_end(int descriptor, const char *path, struct file_bytes *file,
+                                   struct sov_fault *fault) {
+    usize len = 0;
+    for (;;) {
+        if (len == file->memory_bytes) {
+            u64 bytes = MAX(2 * file->memory_bytes, (u64)READ_STEP_BYTES);
+            void *memory = bytes <= CLI_FILE_BYTES_MAX ? platform_memory_map(bytes) : NULL;
+            if (memory == NULL) return file_fault(path, fault);
+            if (len > 0) {
+                memcpy(memory, file->memory, len);
+                platform_memory_unmap(file->memory, file->memory_bytes);
+            }
+            file->memory = memory;
+            file->memory_bytes = bytes;
+        }
+        usize n_read = 0;
+        enum sov_status status = platform_read(descriptor, (u8 *)file->memory + len,
+                                               file->memory_bytes - len, &n_read, fault);
+        if (status != SOV_OK) return status;
+        len += n_read;
+        if (len < file->memory_bytes) break;
+    }
+    file->text = (struct str){file->memory, len};
+    return SOV_OK;
+}
+
+enum sov_status file_read_all(const char *path, struct file_bytes *file, struct sov_fault *fault) {
+    *file = (struct file_bytes){0};
+    bool is_stdin = str_equal(str_from_z(path), STR("-"));
+    int descriptor = PLATFORM_STDIN;
+    enum sov_status status = SOV_OK;
+    if (!is_stdin) status = platform_open(path, PLATFORM_OPEN_READ, &descriptor, fault);
+    if (status != SOV_OK) return status;
+    status = read_to_end(descriptor, is_stdin ? "stdin" : path, file, fault);
+    if (!is_stdin) platform_close(descriptor);
+    if (status != SOV_OK) file_free(file);
+    return status;
+}
+
+void file_free(struct file_bytes *file) {
+    if (file->memory != NULL) platform_memory_unmap(file->memory, file->memory_bytes);
+    *file = (struct file_bytes){0};
+}
+
+static bool is_separator(u8 byte) {
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n' || byte == ',' ||
+           byte == '[' || byte == ']';
+}
+
+enum sov_status token_list_parse(struct str text, const char *path, struct token_list *list,
+                                 struct sov_fault *fault) {
+    *list = (struct token_list){0};
+    u64 bytes = (text.len / 2 + 1) * sizeof(u32); // every id but the last has a separator
+    u32 *ids = platform_memory_map(bytes);
+    if (ids == NULL) {
+        return fault_set(fault, SOV_ERR_MEMORY, "token list: %llu bytes are not to be had", bytes);
+    }
+    *list = (struct token_list){.ids = ids, .memory_bytes = bytes};
+    for (usize i = 0; i < text.len;) {
+        if (is_separator(text.data[i])) {
+            i++;
+            continue;
+        }
+        usize end = i;
+        while (end < text.len && !is_separator(text.data[end])) end++;
+        struct str word = {text.data + i, end - i};
+        u64 id = 0;
+        if (!text_parse_u64(word, &id) || id >= TOKEN_NONE) {
+            token_list_free(list);
+            return fault_set(fault, SOV_ERR_FORMAT,
+                             "%.256s: a token id was expected at byte %llu, found \"%.*s\"", path,
+                             (u64)i, STR_ARG(word));
+        }
+        ids[list->n++] = (u32)id;
+        i = end;
+    }
+    return SOV_OK;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a model, its vocabulary and an engine, in that order; closing in the other.
+#include "cli/cli.h"
+
+static enum sov_status choose_level(const char *name, enum cpu_level *level,
+                                    struct sov_fault *fault) {
+    enum cpu_level best = cpu_level_built(cpu_level_detect());
+    *level = best;
+    if (name == NULL) return SOV_OK;
+    if (!cpu_level_parse(str_from_z(name), level)) {
+        return fault_set(fault, SOV_ERR_USAGE,
+                         "--force-isa takes scalar, avx2 or avx512, not \"%.64s\"", name);
+    }
+    if (cpu_level_built(*level) != *level) {
+        return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                         "--force-isa %s: this program has no such "
+                         "kernels yet",
+                         name);
+    }
+    if (*level > best) {
+        return fault_set(fault, SOV_ERR_UNSUPPORTED, "--force-isa %s: this machine has %s only",
+                         name, cpu_level_name(best));
+    }
+    return SOV_OK;
+}
+
+enum sov_status session_open(struct session *session, struct model_options *options,
+                             bool with_engine, struct sov_fault *fault) {
+    *session = (struct session){0};
+    if (options->model_path == NULL) {
+        return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
+    }
+    enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
+    if (status != SOV_OK) return status;
+    status = model_open(&session->model, options->model_path, fault);
+    session->has_model = status == SOV_OK;
+    if (status == SOV_OK) {
+        status = vocabulary_open(&session->vocabulary, &session->model.gguf, fault);
+        session->has_vocabulary = status == SOV_OK;
+    }
+    if (status == SOV_OK &&
+        tokenizer_piece_bytes_max(session->vocabulary.tokenizer) > CLI_PIECE_BYTES_MAX) {
+        status = fault_set(fault, SOV_ERR_LIMIT, "a token of %llu bytes, at most %u",
+                           (u64)tokenizer_piece_bytes_max(session->vocabulary.tokenizer),
+                           CLI_PIECE_BYTES_MAX);
+    }
+    if (status == SOV_OK && with_engine) {
+        status = engine_config_resolve(&options->engine, &session->model, fault);
+        if (status == SOV_OK) {
+            status = engine_open(&session->model, &options->engine, &session->engine, fault);
+        }
+    }
+    if (status != SOV_OK) session_close(session);
+    return status;
+}
+
+void session_close(struct session *session) {
+    if (session->engine != NULL) engine_close(session->engine);
+    if (session->has_vocabulary) vocabulary_close(&session->vocabulary);
+    if (session->has_model) model_close(&session->model);
+    *session = (struct session){0};
+}

@@ -1,0 +1,774 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products with quantised weights (operators 4 and 6 of docs/contract.md) for AVX2. The
+// lanes of a vector are 8 weight rows, a panel; so the f32 chain over blocks, which has an order,
+// never runs across lanes, and only exact integer sums do.
+//
+// Three ways, by the number of tokens; all give the same bits:
+//   one      a block of 8 rows is unpacked to i16 in registers, multiplied by the 16-bit
+//            activations (vpmaddwd: exact, no saturation), and 8 vectors of 8 partial sums are
+//            added across into one vector of 8 row sums. The next panel's bytes are prefetched.
+//   few      a group of 256 of 8 rows is unpacked once to memory (4 KiB, L1), then as above for
+//            each token.
+//   many     a group of 16 rows is unpacked once and transposed to pairs of k, tile[k/2][row][2];
+//            a broadcast pair of activations then meets 8 rows at once and nothing is added across
+//            lanes. 16 rows x 6 tokens are in flight.
+//
+// G1. q is at most 8 bits and a at most 15 bits and sign, so a pair of products fits i32, and so do
+//     the sums of a block; docs/contract.md has the bounds. Q2_K and Q3_K multiply the block's
+//     scale into q first (|sc * q| <= 128): their sum over the whole group is one exact integer.
+// G2. Partial sums of the same products in any order stay within the sum of their magnitudes, so
+//     the bounds hold for them too.
+// G3. Each block is read by loads that lie inside it (V1).
+#include "cpu/avx2.h"
+
+#define GROUP_BLOCKS (OP_GROUP / 32)
+#define FEW_TOKENS_MAX 8    // above it the transposed tile wins
+#define GROUP_PAIRS (OP_GROUP / 2)
+
+// How a group's integer sums become its value (the table of operator 4).
+enum group_form {
+    FORM_D,       // Q4_0 Q5_0 Q8_0: S = fma(d, isum, S) per 32
+    FORM_D_M,     // Q4_1 Q5_1: and S = fma(m, asum, S)
+    FORM_SC_MIN,  // Q4_K Q5_K: S = fma(sc, isum, S) per 32, M = sum of mn * asum per 32
+    FORM_SC_16,   // Q6_K: S = fma(sc, isum, S) per 16
+    FORM_INT,     // Q3_K: S = one integer
+    FORM_INT_MIN, // Q2_K: S = one integer, M = sum of mn * asum per 16
+};
+
+// The scales of a panel's group; which are used depends on the form.
+struct panel_scales {
+    f32 scale[16][LANES]; // d per 32, or sc per 32 or per 16
+    f32 m[8][LANES];
+    i32 mn[16][LANES];
+    f32 d[LANES], dmin[LANES];
+};
+
+// One token's activations for one group.
+struct token_group {
+    const i16 *a;                // [256]
+    const i32 *sum16, *sum32;    // [16], [8]
+    const f32 *da;               // [1]
+};
+
+KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token, u32 group) {
+    return (struct token_group){
+        .a = xq->a + (usize)token * xq->a_stride + (usize)group * OP_GROUP,
+        .sum16 = xq->sum16 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 16),
+        .sum32 = xq->sum32 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 32),
+        .da = xq->scale + (usize)token * xq->scale_stride + group,
+    };
+}
+
+// --- what a block looks like ---
+
+KERNEL_INLINE enum group_form form_of(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1: return FORM_D_M;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K: return FORM_SC_MIN;
+    case DTYPE_Q6_K: return FORM_SC_16;
+    case DTYPE_Q3_K: return FORM_INT;
+    case DTYPE_Q2_K: return FORM_INT_MIN;
+    default: return FORM_D;
+    }
+}
+
+KERNEL_INLINE bool is_super_block(enum dtype type) {
+    return type >= DTYPE_Q2_K && type <= DTYPE_Q6_K;
+}
+
+// Bytes of a block of 32, or of a super block of 256.
+KERNEL_INLINE u32 block_bytes(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_0: return 18;  // d, 16 bytes of nibbles
+    case DTYPE_Q4_1: return 20;  // d, m, nibbles
+    case DTYPE_Q5_0: return 22;  // d, 32 fifth bits, nibbles
+    case DTYPE_Q5_1: return 24;  // d, m, fifth bits, nibbles
+    case DTYPE_Q8_0: return 34;  // d, 32 bytes
+    case DTYPE_Q2_K: return 84;  // 16 scales and minima by nibble, 64 bytes of pairs, d, dmin
+    case DTYPE_Q3_K: return 110; // 32 bytes of third bits, 64 of pairs, 12 of scales, d
+    case DTYPE_Q4_K: return 144; // d, dmin, 12 bytes of scales and minima, 128 of nibbles
+    case DTYPE_Q5_K: return 176; // d, dmin, 12, 32 bytes of fifth bits, 128 of nibbles
+    case DTYPE_Q6_K: return 210; // 128 bytes of nibbles, 64 of upper pairs, 16 scales, d
+    default: assert(!"a quantised type");
+    }
+}
+
+// What q is above its signed value, as a power of two; 0 when it is the value. Q2_K and Q3_K take
+// theirs off while they unpack.
+KERNEL_INLINE u32 zero_point_log2(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_0: return 3;
+    case DTYPE_Q5_0: return 4;
+    case DTYPE_Q6_K: return 5;
+    default: return 0;
+    }
+}
+
+KERNEL_INLINE __m256i bytes_to_i16(const u8 *p) { return _mm256_cvtepu8_epi16(load_128(p)); }
+
+// 16 where the lane's bit of `bits` (bit l for lane l) is set, else 0.
+KERNEL_INLINE __m256i fifth_bits(u16 bits) {
+    const __m256i lane_bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
+                                               4096, 8192, 16384, (i16)0x8000);
+    __m256i set = _mm256_and_si256(_mm256_set1_epi16((i16)bits), lane_bit);
+    return _mm256_and_si256(_mm256_cmpeq_epi16(set, lane_bit), _mm256_set1_epi16(16));
+}
+
+// Shifts that accept a constant of either direction.
+KERNEL_INLINE __m256i shift_i16(__m256i v, int left) {
+    return left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left);
+}
+
+// Elements 0-15 and 16-31 of block b as i16, the zero point still in. `p` is the block, or for the K
+// types the super block, b being the place in it (a constant after unrolling).
+KERNEL_INLINE void unpack_32(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
+    const __m256i low4 = _mm256_set1_epi16(15), low2 = _mm256_set1_epi16(3);
+    const __m256i upper2 = _mm256_set1_epi16(0x30);
+    switch (type) {
+    case DTYPE_Q4_0:
+    case DTYPE_Q4_1: {
+        __m256i x = bytes_to_i16(p + block_bytes(type) - 16);
+        *w0 = _mm256_and_si256(x, low4);
+        *w1 = _mm256_srli_epi16(x, 4);
+        break;
+    }
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1: {
+        __m256i x = bytes_to_i16(p + block_bytes(type) - 16);
+        u32 bits = load_u32(p + block_bytes(type) - 20);
+        *w0 = _mm256_or_si256(_mm256_and_si256(x, low4), fifth_bits((u16)bits));
+        *w1 = _mm256_or_si256(_mm256_srli_epi16(x, 4), fifth_bits((u16)(bits >> 16)));
+        break;
+    }
+    case DTYPE_Q8_0:
+        *w0 = _mm256_cvtepi8_epi16(load_128(p + 2));
+        *w1 = _mm256_cvtepi8_epi16(load_128(p + 18));
+        break;
+    case DTYPE_Q4_K: { // bytes 32j to 32j+31: low nibbles block 2j, high ones block 2j+1
+        const u8 *nibbles = p + 16 + 32 * (b / 2);
+        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
+        *w0 = b % 2 == 0 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
+        *w1 = b % 2 == 0 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
+        break;
+    }
+    case DTYPE_Q5_K: { // as Q4_K; bit b of byte l of the fifth bits belongs to element l of block b
+        const u8 *nibbles = p + 48 + 32 * (b / 2);
+        const __m256i fifth = _mm256_set1_epi16(16);
+        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
+        __m256i h0 = bytes_to_i16(p + 16), h1 = bytes_to_i16(p + 32);
+        x0 = b % 2 == 0 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
+        x1 = b % 2 == 0 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
+        *w0 = _mm256_or_si256(x0, _mm256_and_si256(shift_i16(h0, 4 - (int)b), fifth));
+        *w1 = _mm256_or_si256(x1, _mm256_and_si256(shift_i16(h1, 4 - (int)b), fifth));
+        break;
+    }
+    case DTYPE_Q6_K: { // halves of 128 elements: 4 runs of 32 share 64 bytes of nibbles, 32 of pairs
+        const u8 *nibbles = p + 64 * (b / 4) + 32 * (b % 2);
+        const u8 *pairs = p + 128 + 32 * (b / 4);
+        int up = 4 - 2 * (int)(b % 4);
+        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
+        __m256i h0 = bytes_to_i16(pairs), h1 = bytes_to_i16(pairs + 16);
+        x0 = b % 4 < 2 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
+        x1 = b % 4 < 2 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
+        *w0 = _mm256_or_si256(x0, _mm256_and_si256(shift_i16(h0, up), upper2));
+        *w1 = _mm256_or_si256(x1, _mm256_and_si256(shift_i16(h1, up), upper2));
+        break;
+    }
+    case DTYPE_Q2_K: { // halves of 128: 4 runs of 32 in the four bit pairs of 32 bytes
+        const u8 *pairs = p + 16 + 32 * (b / 4);
+        int down = 2 * (int)(b % 4);
+        *w0 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs), down), low2);
+        *w1 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs + 16), down), low2);
+        break;
+    }
+    case DTYPE_Q3_K: { // as Q2_K; bit b of byte l of the third bits: 4 is not taken off when set
+        const u8 *pairs = p + 32 + 32 * (b / 4);
+        const __m256i third = _mm256_set1_epi16(4);
+        int down = 2 * (int)(b % 4), up = 2 - (int)b;
+        __m256i x0 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs), down), low2);
+        __m256i x1 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs + 16), down), low2);
+        __m256i h0 = _mm256_and_si256(shift_i16(bytes_to_i16(p), up), third);
+        __m256i h1 = _mm256_and_si256(shift_i16(bytes_to_i16(p + 16), up), third);
+        *w0 = _mm256_sub_epi16(_mm256_or_si256(x0, h0), third);
+        *w1 = _mm256_sub_epi16(_mm256_or_si256(x1, h1), third);
+        break;
+    }
+    default: assert(!"a quantised type");
+    }
+}
+
+// The 16 integer scales of one row's super block of Q2_K or Q3_K.
+KERNEL_INLINE void row_scales(enum dtype type, const u8 *p, i16 scale[16]) {
+    const __m128i low4 = _mm_set1_epi8(15);
+    __m128i bytes;
+    if (type == DTYPE_Q2_K) {
+        bytes = _mm_and_si128(load_128(p), low4);
+    } else { // 16 low nibbles in 8 bytes, then 4 bytes whose bit pairs 2j are the upper bits of 4j..
+        __m128i nibbles = _mm_cvtsi64_si128((long long)load_u64(p + 96));
+        __m128i low = _mm_and_si128(nibbles, low4);
+        __m128i high = _mm_and_si128(_mm_srli_epi16(nibbles, 4), low4);
+        __m128i pairs = _mm_srlv_epi32(_mm_set1_epi32(load_i32(p + 104)),
+                                       _mm_setr_epi32(0, 2, 4, 6));
+        pairs = _mm_slli_epi16(_mm_and_si128(pairs, _mm_set1_epi8(3)), 4);
+        bytes = _mm_or_si128(_mm_unpacklo_epi64(low, high), pairs);
+        bytes = _mm_sub_epi8(bytes, _mm_set1_epi8(32));
+    }
+    store_256(scale, _mm256_cvtepi8_epi16(bytes));
+}
+
+// unpack_32 with what is needed to sum: Q2_K and Q3_K times their scales.
+KERNEL_INLINE void unpack_scaled(enum dtype type, const u8 *p, u32 b, const i16 scale[16],
+                                 __m256i *w0, __m256i *w1) {
+    unpack_32(type, p, b, w0, w1);
+    if (type != DTYPE_Q2_K && type != DTYPE_Q3_K) return;
+    *w0 = _mm256_mullo_epi16(*w0, _mm256_set1_epi16(scale[2 * b]));
+    *w1 = _mm256_mullo_epi16(*w1, _mm256_set1_epi16(scale[2 * b + 1]));
+}
+
+// --- scales of 8 rows ---
+
+KERNEL_INLINE __m256 gather_f16(const u8 *const row[LANES], usize at) {
+    __m128i low = _mm_cvtsi32_si128(load_u16(row[0] + at));
+    __m128i high = _mm_cvtsi32_si128(load_u16(row[4] + at));
+    low = _mm_insert_epi16(low, load_u16(row[1] + at), 1);
+    high = _mm_insert_epi16(high, load_u16(row[5] + at), 1);
+    low = _mm_insert_epi16(low, load_u16(row[2] + at), 2);
+    high = _mm_insert_epi16(high, load_u16(row[6] + at), 2);
+    low = _mm_insert_epi16(low, load_u16(row[3] + at), 3);
+    high = _mm_insert_epi16(high, load_u16(row[7] + at), 3);
+    return widen_f16x8(_mm_unpacklo_epi64(low, high));
+}
+
+// Words of two halves, to the low halves and the high halves.
+KERNEL_INLINE void split_f16_words(__m256i words, __m256 *low, __m256 *high) {
+    const __m256i apart = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, //
+                                           0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, apart), 0xd8);
+    *low = widen_f16x8(_mm256_castsi256_si128(halves));
+    *high = widen_f16x8(_mm256_extracti128_si256(halves, 1));
+}
+
+KERNEL_INLINE __m256i gather_u32(const u8 *const row[LANES], usize at) {
+    __m128i low = _mm_cvtsi32_si128(load_i32(row[0] + at));
+    __m128i high = _mm_cvtsi32_si128(load_i32(row[4] + at));
+    low = _mm_insert_epi32(low, load_i32(row[1] + at), 1);
+    high = _mm_insert_epi32(high, load_i32(row[5] + at), 1);
+    low = _mm_insert_epi32(low, load_i32(row[2] + at), 2);
+    high = _mm_insert_epi32(high, load_i32(row[6] + at), 2);
+    low = _mm_insert_epi32(low, load_i32(row[3] + at), 3);
+    high = _mm_insert_epi32(high, load_i32(row[7] + at), 3);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+KERNEL_INLINE void gather_16_bytes(const u8 *const row[LANES], usize at, __m256i column[4]) {
+    __m128i line[LANES];
+    UNROLL_FULLY
+    for (u32 r = 0; r < LANES; r++) line[r] = load_128(row[r] + at);
+    transpose_8x4_u32(line, column);
+}
+
+// Byte i of each word, widened.
+KERNEL_INLINE __m256i byte_of_words(__m256i words, u32 i) {
+    return _mm256_and_si256(_mm256_srli_epi32(words, (int)(8 * i)), _mm256_set1_epi32(0xff));
+}
+
+KERNEL_INLINE void store_f32_of_bytes(f32 to[4][LANES], __m256i words) {
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) store_f32x8(to[i], _mm256_cvtepi32_ps(byte_of_words(words, i)));
+}
+
+KERNEL_INLINE void store_i32_of_bytes(i32 to[4][LANES], __m256i words) {
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) store_256(to[i], byte_of_words(words, i));
+}
+
+// Everything but the blocks' own scales of the 32-element types: of one super block of 8 rows.
+KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[LANES], usize at,
+                                struct panel_scales *s) {
+    __m256i column[4];
+    __m256 d, dmin;
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+        // 6-bit fields: 0-3 whole in the bytes of words 1 and 2; of 4-7 the low four bits in the
+        // nibbles of word 3, the upper two on top of the bytes of words 1 and 2.
+        const __m256i six = _mm256_set1_epi32(0x3f3f3f3f), four = _mm256_set1_epi32(0x0f0f0f0f);
+        const __m256i two = _mm256_set1_epi32(0x30303030);
+        gather_16_bytes(row, at, column);
+        split_f16_words(column[0], &d, &dmin);
+        __m256i sc_top = _mm256_and_si256(_mm256_srli_epi32(column[1], 2), two);
+        __m256i mn_top = _mm256_and_si256(_mm256_srli_epi32(column[2], 2), two);
+        __m256i sc_low = _mm256_and_si256(column[3], four);
+        __m256i mn_low = _mm256_and_si256(_mm256_srli_epi32(column[3], 4), four);
+        store_f32_of_bytes(s->scale, _mm256_and_si256(column[1], six));
+        store_f32_of_bytes(s->scale + 4, _mm256_or_si256(sc_low, sc_top));
+        store_i32_of_bytes(s->mn, _mm256_and_si256(column[2], six));
+        store_i32_of_bytes(s->mn + 4, _mm256_or_si256(mn_low, mn_top));
+        store_f32x8(s->d, d);
+        store_f32x8(s->dmin, dmin);
+    } else if (type == DTYPE_Q6_K) {
+        gather_16_bytes(row, at + 192, column);
+        UNROLL_FULLY
+        for (u32 i = 0; i < 16; i++) {
+            __m256i top = _mm256_slli_epi32(column[i / 4], (int)(24 - 8 * (i % 4)));
+            store_f32x8(s->scale[i], _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24)));
+        }
+        store_f32x8(s->d, gather_f16(row, at + 208));
+    } else if (type == DTYPE_Q3_K) {
+        store_f32x8(s->d, gather_f16(row, at + 108));
+    } else if (type == DTYPE_Q2_K) {
+        gather_16_bytes(row, at, column);
+        UNROLL_FULLY
+        for (u32 i = 0; i < 4; i++) {
+            __m256i high = _mm256_srli_epi32(column[i], 4);
+            store_i32_of_bytes(s->mn + 4 * (usize)i,
+                               _mm256_and_si256(high, _mm256_set1_epi32(0x0f0f0f0f)));
+        }
+        split_f16_words(gather_u32(row, at + 80), &d, &dmin);
+        store_f32x8(s->d, d);
+        store_f32x8(s->dmin, dmin);
+    }
+}
+
+// d and, where the type has it, m of one block of 8 rows.
+KERNEL_INLINE void block_scales(enum dtype type, const u8 *const row[LANES], usize at, __m256 *d,
+                                __m256 *m) {
+    if (form_of(type) == FORM_D_M) {
+        split_f16_words(gather_u32(row, at), d, m);
+    } else {
+        *d = gather_f16(row, at);
+        *m = _mm256_setzero_ps();
+    }
+}
+
+// --- from sums to values ---
+
+KERNEL_INLINE __m256 fma_i32(__m256 scale, __m256i sum, __m256 chain) {
+    return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), chain);
+}
+
+KERNEL_INLINE __m256i broadcast_i32(const i32 *p) { return _mm256_set1_epi32(*p); }
+
+// M of the forms with minima, exact.
+KERNEL_INLINE __m256i minimum_sum(enum group_form form, const struct panel_scales *s,
+                                  const struct token_group *x) {
+    u32 n = form == FORM_SC_MIN ? 8 : 16;
+    const i32 *asum = form == FORM_SC_MIN ? x->sum32 : x->sum16;
+    __m256i M = _mm256_setzero_si256();
+    UNROLL_FULLY
+    for (u32 b = 0; b < n; b++) {
+        M = _mm256_add_epi32(M, _mm256_mullo_epi32(load_256(s->mn[b]), broadcast_i32(&asum[b])));
+    }
+    return M;
+}
+
+// The group value of a super block from its S.
+KERNEL_INLINE __m256 super_value(enum group_form form, const struct panel_scales *s,
+                                 const struct token_group *x, __m256 S) {
+    __m256 d = load_f32x8(s->d);
+    if (form == FORM_SC_16 || form == FORM_INT) return _mm256_mul_ps(d, S);
+    __m256 M = _mm256_cvtepi32_ps(minimum_sum(form, s, x));
+    return _mm256_fmsub_ps(d, S, _mm256_mul_ps(load_f32x8(s->dmin), M));
+}
+
+// --- one token ---
+
+KERNEL_INLINE __m256i dot_32(__m256i w0, __m256i w1, __m256i a0, __m256i a1) {
+    return _mm256_add_epi32(_mm256_madd_epi16(w0, a0), _mm256_madd_epi16(w1, a1));
+}
+
+// The group value of 8 rows whose blocks lie at row[r] + at.
+KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES], usize at,
+                                     u32 n_blocks, const struct token_group *x, const u8 *ahead) {
+    __m256 G = _mm256_setzero_ps();
+    for (u32 b = 0; b < n_blocks; b++) {
+        __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
+        __m256i sum[LANES];
+        UNROLL_FULLY
+        for (u32 r = 0; r < LANES; r++) {
+            __m256i w0, w1;
+            unpack_32(type, row[r] + at, b, &w0, &w1);
+            sum[r] = dot_32(w0, w1, a0, a1);
+        }
+        __m256i isum = sum_lanes_i32(sum);
+        __m256i asum = broadcast_i32(&x->sum32[b]);
+        u32 zero = zero_point_log2(type);
+        if (zero != 0) isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(asum, (int)zero));
+        __m256 d, m;
+        block_scales(type, row, at, &d, &m);
+        G = fma_i32(d, isum, G);
+        if (form_of(type) == FORM_D_M) G = fma_i32(m, asum, G);
+        prefetch(ahead, LANES * block_bytes(type));
+        at += block_bytes(type);
+        ahead += LANES * block_bytes(type);
+    }
+    return G;
+}
+
+KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[LANES], usize at,
+                                          const struct token_group *x, const u8 *ahead) {
+    enum group_form form = form_of(type);
+    struct panel_scales s;
+    __m256 S = _mm256_setzero_ps();
+    super_scales(type, row, at, &s);
+    prefetch(ahead, LANES * block_bytes(type));
+    if (form == FORM_INT || form == FORM_INT_MIN) { // rows one by one: their scales are row data
+        __m256i sum[LANES];
+        UNROLL_FULLY
+        for (u32 r = 0; r < LANES; r++) {
+            i16 scale[16];
+            row_scales(type, row[r] + at, scale);
+            sum[r] = _mm256_setzero_si256();
+            UNROLL_FULLY
+            for (u32 b = 0; b < GROUP_BLOCKS; b++) {
+                __m256i w0, w1;
+                unpack_scaled(type, row[r] + at, b, scale, &w0, &w1);
+                __m256i a0 = load_256(x->a + 32 * (usize)b);
+                __m256i a1 = load_256(x->a + 32 * (usize)b + 16);
+                sum[r] = _mm256_add_epi32(sum[r], dot_32(w0, w1, a0, a1));
+            }
+        }
+        return super_value(form, &s, x, _mm256_cvtepi32_ps(sum_lanes_i32(sum)));
+    }
+    UNROLL_FULLY
+    for (u32 b = 0; b < GROUP_BLOCKS; b++) {
+        __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
+        __m256i sum[LANES], sum_upper[LANES];
+        UNROLL_FULLY
+        for (u32 r = 0; r < LANES; r++) {
+            __m256i w0, w1;
+            unpack_32(type, row[r] + at, b, &w0, &w1);
+            if (form == FORM_SC_16) {
+                sum[r] = _mm256_madd_epi16(w0, a0);
+                sum_upper[r] = _mm256_madd_epi16(w1, a1);
+            } else {
+                sum[r] = dot_32(w0, w1, a0, a1);
+            }
+        }
+        __m256i isum = sum_lanes_i32(sum);
+        if (form == FORM_SC_16) {
+            int zero = (int)zero_point_log2(type);
+            __m256i isum_upper = sum_lanes_i32(sum_upper);
+            __m256i asum = broadcast_i32(&x->sum16[2 * b]);
+            __m256i asum_upper = broadcast_i32(&x->sum16[2 * b + 1]);
+            isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(asum, zero));
+            isum_upper = _mm256_sub_epi32(isum_upper, _mm256_slli_epi32(asum_upper, zero));
+            S = fma_i32(load_f32x8(s.scale[2 * b]), isum, S);
+            S = fma_i32(load_f32x8(s.scale[2 * b + 1]), isum_upper, S);
+        } else {
+            S = fma_i32(load_f32x8(s.scale[b]), isum, S);
+        }
+    }
+    return super_value(form, &s, x, S);
+}
+
+KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end) {
+    u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
+    for (u32 first = begin; first < end; first += LANES) {
+        u32 n = MIN(end - first, LANES);
+        const u8 *row[LANES];
+        panel_rows(args, first, n, row);
+        const u8 *ahead = row[0] + LANES * args->row_bytes;
+        __m256 total = _mm256_setzero_ps();
+        for (u32 g = 0; g * OP_GROUP < args->k; g++) {
+            struct token_group x = token_group_of(&args->xq, 0, g);
+            usize at = (usize)g * group_bytes;
+            u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+            __m256 value = is_super_block(type)
+                               ? group_of_super_block(type, row, at, &x, ahead + LANES * at)
+                               : group_of_blocks(type, row, at, n_blocks, &x, ahead + LANES * at);
+            total = _mm256_fmadd_ps(value, _mm256_set1_ps(*x.da), total);
+        }
+        put_rows(args, first, n, 0, total);
+    }
+}
+
+// --- a panel's group in memory, for several tokens ---
+
+typedef i16 panel_rows_q[LANES][OP_GROUP];
+
+typedef void unpack_panel_fn(const u8 *const row[LANES], usize at, u32 n_blocks, panel_rows_q q,
+                             struct panel_scales *s);
+
+KERNEL_INLINE void unpack_panel(enum dtype type, const u8 *const row[LANES], usize at, u32 n_blocks,
+                                panel_rows_q q, struct panel_scales *s) {
+    const __m256i zero = _mm256_set1_epi16((i16)(zero_point_log2(type) != 0
+                                                     ? 1 << zero_point_log2(type) : 0));
+    for (u32 r = 0; r < LANES; r++) {
+        const u8 *p = row[r] + at;
+        i16 scale[16];
+        if (type == DTYPE_Q2_K || type == DTYPE_Q3_K) row_scales(type, p, scale);
+        if (is_super_block(type)) {
+            UNROLL_FULLY
+            for (u32 b = 0; b < GROUP_BLOCKS; b++) {
+                __m256i w0, w1;
+                unpack_scaled(type, p, b, scale, &w0, &w1);
+                store_256(&q[r][32 * b], _mm256_sub_epi16(w0, zero));
+                store_256(&q[r][32 * b + 16], _mm256_sub_epi16(w1, zero));
+            }
+        } else {
+            for (u32 b = 0; b < n_blocks; b++) {
+                __m256i w0, w1;
+                unpack_32(type, p + (usize)b * block_bytes(type), b, &w0, &w1);
+                store_256(&q[r][32 * b], _mm256_sub_epi16(w0, zero));
+                store_256(&q[r][32 * b + 16], _mm256_sub_epi16(w1, zero));
+            }
+        }
+    }
+    if (is_super_block(type)) {
+        super_scales(type, row, at, s);
+        return;
+    }
+    for (u32 b = 0; b < n_blocks; b++) {
+        __m256 d, m;
+        block_scales(type, row, at + (usize)b * block_bytes(type), &d, &m);
+        store_f32x8(s->scale[b], d);
+        if (form_of(type) == FORM_D_M) store_f32x8(s->m[b], m);
+    }
+}
+
+// --- few tokens ---
+
+struct few_scratch {
+    panel_rows_q q;
+    struct panel_scales scales;
+    f32 total[FEW_TOKENS_MAX][LANES];
+};
+static_assert(sizeof(struct few_scratch) <= OP_SCRATCH_BYTES, "a panel fits the scratch");
+
+// The group value of an unpacked panel for one token.
+KERNEL_INLINE __m256 few_value(enum group_form form, panel_rows_q q, const struct panel_scales *s,
+                               u32 n_blocks, const struct token_group *x) {
+    __m256i sum[LANES], sum_upper[LANES];
+    if (form == FORM_INT || form == FORM_INT_MIN) {
+        UNROLL_FULLY
+        for (u32 r = 0; r < LANES; r++) sum[r] = _mm256_setzero_si256();
+        for (u32 b = 0; b < 2 * GROUP_BLOCKS; b++) {
+            __m256i a = load_256(x->a + 16 * (usize)b);
+            UNROLL_FULLY
+            for (u32 r = 0; r < LANES; r++) {
+                __m256i w = load_256(&q[r][16 * b]);
+                sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(w, a));
+            }
+        }
+        return super_value(form, s, x, _mm256_cvtepi32_ps(sum_lanes_i32(sum)));
+    }
+    __m256 S = _mm256_setzero_ps();
+    for (u32 b = 0; b < n_blocks; b++) {
+        __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
+        UNROLL_FULLY
+        for (u32 r = 0; r < LANES; r++) {
+            __m256i w0 = load_256(&q[r][32 * b]), w1 = load_256(&q[r][32 * b + 16]);
+            if (form == FORM_SC_16) {
+                sum[r] = _mm256_madd_epi16(w0, a0);
+                sum_upper[r] = _mm256_madd_epi16(w1, a1);
+            } else {
+                sum[r] = dot_32(w0, w1, a0, a1);
+            }
+        }
+        if (form == FORM_SC_16) {
+            S = fma_i32(load_f32x8(s->scale[2 * b]), sum_lanes_i32(sum), S);
+            S = fma_i32(load_f32x8(s->scale[2 * b + 1]), sum_lanes_i32(sum_upper), S);
+        } else {
+            S = fma_i32(load_f32x8(s->scale[b]), sum_lanes_i32(sum), S);
+            if (form == FORM_D_M) S = fma_i32(load_f32x8(s->m[b]), broadcast_i32(&x->sum32[b]), S);
+        }
+    }
+    return form == FORM_D || form == FORM_D_M ? S : super_value(form, s, x, S);
+}
+
+KERNEL_INLINE void gemm_few(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
+                            const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
+    struct few_scratch *few = scratch;
+    for (u32 first = begin; first < end; first += LANES) {
+        u32 n = MIN(end - first, LANES);
+        const u8 *row[LANES];
+        panel_rows(args, first, n, row);
+        const u8 *ahead = row[0] + LANES * args->row_bytes;
+        for (u32 t = 0; t < args->n_tokens; t++) store_f32x8(few->total[t], _mm256_setzero_ps());
+        for (u32 g = 0; g * OP_GROUP < args->k; g++) {
+            u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+            usize at = (usize)g * group_bytes;
+            prefetch(ahead + LANES * at, LANES * (usize)group_bytes);
+            unpack(row, at, n_blocks, few->q, &few->scales);
+            for (u32 t = 0; t < args->n_tokens; t++) {
+                struct token_group x = token_group_of(&args->xq, t, g);
+                __m256 value = few_value(form, few->q, &few->scales, n_blocks, &x);
+                __m256 total = load_f32x8(few->total[t]);
+                total = _mm256_fmadd_ps(value, _mm256_set1_ps(*x.da), total);
+                store_f32x8(few->total[t], total);
+            }
+        }
+        for (u32 t = 0; t < args->n_tokens; t++) {
+            put_rows(args, first, n, t, load_f32x8(few->total[t]));
+        }
+    }
+}
+
+// --- many tokens ---
+
+struct tile_scratch {
+    i16 pairs[TILE_PANELS][GROUP_PAIRS][LANES][2]; // the microkernel's operand, 8 KiB
+    panel_rows_q q;
+    struct panel_scales scales[TILE_PANELS];
+    tile_total total[CHUNK_TOKENS + TILE_TOKENS]; // the excess takes repeated tokens
+};
+static_assert(sizeof(struct tile_scratch) <= OP_SCRATCH_BYTES, "a tile fits the scratch");
+
+// Rows to pairs of k.
+static void transpose_panel(panel_rows_q q, u32 n_blocks, i16 pairs[GROUP_PAIRS][LANES][2]) {
+    for (u32 i = 0; i < 2 * n_blocks; i++) {
+        __m256i column[8];
+        transpose_8x8_u32(&q[0][16 * i], sizeof q[0], column);
+        UNROLL_FULLY
+        for (u32 c = 0; c < 8; c++) store_256(pairs[8 * i + c], column[c]);
+    }
+}
+
+// One group, 16 rows, n_tokens (a constant) tokens: their totals go one step on.
+KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct tile_scratch *tile,
+                             u32 n_blocks, const struct token_group *x, tile_total *total) {
+    __m256 S[TILE_TOKENS][TILE_PANELS];
+    u32 block_pairs = form == FORM_SC_16 ? 8 : form == FORM_INT || form == FORM_INT_MIN ? 128 : 16;
+    u32 n_steps = n_blocks * 16 / block_pairs;
+    UNROLL_FULLY
+    for (u32 t = 0; t < n_tokens; t++) S[t][0] = S[t][1] = _mm256_setzero_ps();
+    for (u32 b = 0; b < n_steps; b++) {
+        __m256i sum[TILE_TOKENS][TILE_PANELS];
+        UNROLL_FULLY
+        for (u32 t = 0; t < n_tokens; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+        for (u32 i = b * block_pairs; i < (b + 1) * block_pairs; i++) {
+            __m256i w0 = load_256(tile->pairs[0][i]), w1 = load_256(tile->pairs[1][i]);
+            UNROLL_FULLY
+            for (u32 t = 0; t < n_tokens; t++) {
+                __m256i a = _mm256_set1_epi32(load_i32(x[t].a + 2 * (usize)i));
+                sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(w0, a));
+                sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(w1, a));
+                KEEP_IN_REGISTERS(sum[t][0], sum[t][1]);
+            }
+        }
+        UNROLL_FULLY
+        for (u32 t = 0; t < n_tokens; t++) {
+            UNROLL_FULLY
+            for (u32 h = 0; h < TILE_PANELS; h++) {
+                if (form == FORM_INT || form == FORM_INT_MIN) {
+                    S[t][h] = _mm256_cvtepi32_ps(sum[t][h]);
+                } else {
+                    S[t][h] = fma_i32(load_f32x8(tile->scales[h].scale[b]), sum[t][h], S[t][h]);
+                }
+                if (form == FORM_D_M) {
+                    __m256 m = load_f32x8(tile->scales[h].m[b]);
+                    S[t][h] = fma_i32(m, broadcast_i32(&x[t].sum32[b]), S[t][h]);
+                }
+            }
+        }
+    }
+    UNROLL_FULLY
+    for (u32 t = 0; t < n_tokens; t++) {
+        UNROLL_FULLY
+        for (u32 h = 0; h < TILE_PANELS; h++) {
+            __m256 value = form == FORM_D || form == FORM_D_M
+                               ? S[t][h]
+                               : super_value(form, &tile->scales[h], &x[t], S[t][h]);
+            __m256 sum = load_f32x8(total[t][h]);
+            store_f32x8(total[t][h], _mm256_fmadd_ps(value, _mm256_set1_ps(*x[t].da), sum));
+        }
+    }
+}
+
+// Tokens [begin, end) of the call, in tiles; the last tile repeats the last token.
+KERNEL_INLINE void tile_tokens(enum group_form form, struct tile_scratch *tile, u32 n_blocks,
+                               const struct q16 *xq, u32 begin, u32 end, u32 group) {
+    for (u32 t = begin; t < end;) {
+        u32 left = end - t;
+        u32 step = left <= 2 ? 2 : TILE_TOKENS;
+        struct token_group x[TILE_TOKENS];
+        for (u32 i = 0; i < step; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
+        if (step == 2) {
+            tile_step(form, 2, tile, n_blocks, x, &tile->total[t - begin]);
+        } else {
+            tile_step(form, TILE_TOKENS, tile, n_blocks, x, &tile->total[t - begin]);
+        }
+        t += step;
+    }
+}
+
+KERNEL_INLINE void gemm_many(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
+                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
+    struct tile_scratch *tile = scratch;
+    for (u32 chunk = 0; chunk < args->n_tokens; chunk += CHUNK_TOKENS) {
+        u32 chunk_end = MIN(chunk + CHUNK_TOKENS, args->n_tokens);
+        u32 n_totals = chunk_end - chunk + TILE_TOKENS;
+        for (u32 first = begin; first < end; first += TILE_ROWS) {
+            u32 n = MIN(end - first, TILE_ROWS);
+            const u8 *row[TILE_PANELS][LANES];
+            tile_rows(args, first, n, row);
+            for (u32 t = 0; t < n_totals; t++) {
+                store_f32x8(tile->total[t][0], _mm256_setzero_ps());
+                store_f32x8(tile->total[t][1], _mm256_setzero_ps());
+            }
+            for (u32 g = 0; g * OP_GROUP < args->k; g++) {
+                u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+                for (u32 h = 0; h < TILE_PANELS; h++) {
+                    unpack(row[h], (usize)g * group_bytes, n_blocks, tile->q, &tile->scales[h]);
+                    transpose_panel(tile->q, n_blocks, tile->pairs[h]);
+                }
+                tile_tokens(form, tile, n_blocks, &args->xq, chunk, chunk_end, g);
+            }
+            for (u32 t = chunk; t < chunk_end; t++) {
+                put_tile(args, first, n, t, tile->total[t - chunk]);
+            }
+        }
+    }
+}
+
+// Few and many depend on the form only, so that types share their code.
+static void gemm_several(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
+                         const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
+#define GEMM_SEVERAL(form_name)                                                                    \
+    case form_name:                                                                                \
+        if (args->n_tokens <= FEW_TOKENS_MAX) {                                                    \
+            gemm_few(form_name, unpack, group_bytes, args, begin, end, scratch);                   \
+        } else {                                                                                   \
+            gemm_many(form_name, unpack, group_bytes, args, begin, end, scratch);                  \
+        }                                                                                          \
+        break;
+    switch (form) {
+        GEMM_SEVERAL(FORM_D)
+        GEMM_SEVERAL(FORM_D_M)
+        GEMM_SEVERAL(FORM_SC_MIN)
+        GEMM_SEVERAL(FORM_SC_16)
+        GEMM_SEVERAL(FORM_INT)
+        GEMM_SEVERAL(FORM_INT_MIN)
+    }
+#undef GEMM_SEVERAL
+}
+
+#define DEFINE_GEMM(name, type)                                                                    \
+    static void unpack_panel_##name(const u8 *const row[LANES], usize at, u32 n_blocks,            \
+                                    panel_rows_q q, struct panel_scales *s) {                      \
+        unpack_panel(type, row, at, n_blocks, q, s);                                               \
+    }                                                                                              \
+    u32 gemm_##name##_avx2(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {      \
+        u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);           \
+        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
+        if (begin >= end || args->n_tokens == 0) return 0;                                         \
+        if (args->n_tokens == 1) {                                                                 \
+            gemm_one(type, args, begin, end);                                                      \
+        } else {                                                                                   \
+            gemm_several(form_of(type), unpack_panel_##name, group_bytes, args, begin, end,        \
+                         scratch);                                                                 \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+DEFINE_GEMM(q4_0, DTYPE_Q4_0)
+DEFINE_GEMM(q4_1, DTYPE_Q4_1)
+DEFINE_GEMM(q5_0, DTYPE_Q5_0)
+DEFINE_GEMM(q5_1, DTYPE_Q5_1)
+DEFINE_GEMM(q8_0, DTYPE_Q8_0)
+DEFINE_GEMM(q2_k, DTYPE_Q2_K)
+DEFINE_GEMM(q3_k, DTYPE_Q3_K)
+DEFINE_GEMM(q4_k, DTYPE_Q4_K)
+DEFINE_GEMM(q5_k, DTYPE_Q5_K)
+DEFINE_GEMM(q6_k, DTYPE_Q6_K)
+#undef DEFINE_GEMM

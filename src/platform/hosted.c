@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// The platform by a C library and POSIX threads: the twin of linux.c for tests and sanitizers. The
+// only file of src/ that includes C library headers.
+//
+// Under AddressSanitizer it is stricter than a real system: every mapping ends in poisoned bytes up
+// to its page's end, and memory is followed by an inaccessible page, so that reading one byte past
+// a mapped file or block is reported.
+//
+// H1. The numbers, messages and rules of linux.c hold here too; tests/test_platform.c runs on both.
+// H2. Signals of platform_watch_interrupt reach the first thread only; started threads block them.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "platform/platform.h"
+#include "platform/system_errors.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HAVE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAVE_ASAN 1
+#endif
+#endif
+#ifdef HAVE_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#endif
+
+#define PAGE_BYTES 4096
+#define THREAD_STACK_BYTES (8 * PLATFORM_STACK_BYTES) // sanitizers make frames larger
+
+// Everything this file remembers. The words are touched atomically.
+static struct {
+    u64 memory_bytes;
+    u32 n_threads;
+    u32 watching;    // platform_watch_interrupt was called
+    u32 interrupted; // a watched signal came
+    pthread_mutex_t wait_mutex;
+    pthread_cond_t wait_condition;
+} hosted = {.wait_mutex = PTHREAD_MUTEX_INITIALIZER, .wait_condition = PTHREAD_COND_INITIALIZER};
+
+// --- errors ---
+
+#define CHECK_NUMBER(name, number, meaning) static_assert(name == number, "as on Linux");
+SYSTEM_ERROR_LIST(CHECK_NUMBER)
+#undef CHECK_NUMBER
+
+// --- start and end ---
+
+// Round to nearest, no flush-to-zero, all exceptions masked: what the contract asks of each thread.
+static void set_float_control(void) {
+    u32 mxcsr = 0x1f80;
+    u16 x87 = 0x37f;
+    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(mxcsr), "m"(x87));
+}
+
+int main(int argc, char **argv, char **environment) {
+    signal(SIGPIPE, SIG_IGN);
+    set_float_control();
+    struct platform_start start = {
+        .n_args = (u32)argc,
+        .args = (const char *const *)argv,
+        .environment = (const char *const *)environment,
+    };
+    return program_main(&start);
+}
+
+_Noreturn void platform_exit(int code) { exit(code); }
+
+_Noreturn void assert_failed(const char *file, int line, const char *what) {
+    fprintf(stderr, "%s:%d: assertion failed: %s\n", file, line, what);
+    abort();
+}
+
+// --- files ---
+
+enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
+                              struct sov_fault *fault) {
+    bool create = mode == PLATFORM_OPEN_CREATE;
+    int flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    int opened;
+    do {
+        opened = open(path, flags, 0644);
+    } while (opened < 0 && errno == EINTR);
+    if (opened < 0) return system_fail(fault, create ? "create" : "open", path, errno);
+    *descriptor = opened;
+    return SOV_OK;
+}
+
+void platform_close(int descriptor) { close(descriptor); }
+
+enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) {
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        return system_fail_descriptor(fault, "size of", descriptor, errno);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return fault_set(fault, SOV_ERR_IO, "size of descriptor %d: not a regular file",
+                         descriptor);
+    }
+    *bytes = (u64)status.st_size;
+    return SOV_OK;
+}
+
+// Waits until a read would not block. The watched signals are blocked from the look at the flag
+// until ppoll sleeps, so that none can slip in between and leave the read waiting.
+static enum sov_status wait_readable(int descriptor, struct sov_fault *fault) {
+    if (__atomic_load_n(&hosted.watching, __ATOMIC_RELAXED) == 0) return SOV_OK;
+    sigset_t watched, before;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &watched, &before);
+    int n_ready = -1;
+    do {
+        bool interrupted = platform_interrupted();
+        struct pollfd poll_on = {.fd = descriptor, .events = POLLIN};
+        struct timespec at_once = {0};
+        n_ready = ppoll(&poll_on, 1, interrupted ? &at_once : NULL, &before);
+    } while (n_ready < 0 && errno == EINTR);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    // A failing ppoll is not reported here: the read that follows says what is wrong.
+    if (n_ready != 0) return SOV_OK;
+    return fault_set(fault, SOV_ERR_INTERRUPTED, "read: stopped by a signal");
+}
+
+enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
+                                   struct sov_fault *fault) {
+    for (;;) {
+        enum sov_status status = wait_readable(descriptor, fault);
+        if (status != SOV_OK) return status;
+        ssize_t n = read(descriptor, buffer, bytes);
+        if (n >= 0) {
+            *n_read = (usize)n;
+            return SOV_OK;
+        }
+        if (errno != EINTR) return system_fail_descriptor(fault, "read", descriptor, errno);
+    }
+}
+
+enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *n_read,
+                              struct sov_fault *fault) {
+    usize sum = 0;
+    enum sov_status status = SOV_OK;
+    while (sum < bytes) {
+        usize n = 0;
+        status = platform_read_some(descriptor, (u8 *)buffer + sum, bytes - sum, &n, fault);
+        if (status != SOV_OK || n == 0) break;
+        sum += n;
+    }
+    *n_read = sum;
+    return status;
+}
+
+enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
+                               struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        ssize_t n = write(descriptor, (const u8 *)buffer + sum, bytes - sum);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "write", descriptor, errno);
+        sum += (usize)n;
+    }
+    return SOV_OK;
+}
+
+bool platform_is_terminal(int descriptor) { return isatty(descriptor) == 1; }
+
+// --- memory ---
+
+// Bytes of the whole pages that hold `bytes`, or 0 when that does not fit a size.
+static usize whole_pages(usize bytes) {
+    return bytes > (usize)-1 - 2 * PAGE_BYTES ? 0 : (usize)round_up(bytes, PAGE_BYTES);
+}
+
+// Address space for `mapped` bytes and an inaccessible page after them; NULL when refused.
+static u8 *reserve_guarded(usize mapped) {
+    if (mapped == 0) return NULL;
+    u8 *memory = mmap(NULL, mapped + PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void release_guarded(void *memory, usize mapped) {
+    ASAN_UNPOISON_MEMORY_REGION(memory, mapped);
+    int result = munmap(memory, mapped + PAGE_BYTES);
+    assert(result == 0);
+}
+
+void *platform_memory_map(usize bytes) {
+    usize mapped = whole_pages(bytes);
+    u8 *memory = reserve_guarded(mapped);
+    if (memory == NULL) return NULL;
+    if (mprotect(memory, mapped, PROT_READ | PROT_WRITE) != 0) {
+        release_guarded(memory, mapped);
+        return NULL;
+    }
+    ASAN_POISON_MEMORY_REGION(memory + bytes, mapped - bytes);
+    __atomic_fetch_add(&hosted.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return memory;
+}
+
+void platform_memory_unmap(void *memory, usize bytes) {
+    if (memory == NULL) return;
+    release_guarded(memory, whole_pages(bytes));
+    __atomic_fetch_sub(&hosted.memory_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+u64 platform_memory_mapped(void) { return __atomic_load_n(&hosted.memory_bytes, __ATOMIC_RELAXED); }
+
+enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
+                                  struct sov_fault *fault) {
+    assert(bytes > 0);
+    usize mapped = whole_pages(bytes);
+    u8 *reserved = reserve_guarded(mapped);
+    if (reserved == NULL) return system_fail_descriptor(fault, "map", descriptor, ENOMEM);
+    if (mmap(reserved, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, descriptor, 0) == MAP_FAILED) {
+        int error = errno;
+        release_guarded(reserved, mapped);
+        return system_fail_descriptor(fault, "map", descriptor, error);
+    }
+    ASAN_POISON_MEMORY_REGION(reserved + bytes, mapped - bytes);
+    *data = reserved;
+    return SOV_OK;
+}
+
+void platform_file_unmap(const u8 *data, u64 bytes) {
+    release_guarded((void *)(usize)data, whole_pages(bytes));
+}
+
+// --- clocks and randomness ---
+
+static u64 read_clock(clockid_t clock) {
+    struct timespec now = {0};
+    int result = clock_gettime(clock, &now);
+    assert(result == 0);
+    return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+}
+
+u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        ssize_t n = getrandom((u8 *)buffer + sum, bytes - sum, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return system_fail(fault, "read", "random bytes", errno);
+        sum += (usize)n;
+    }
+    return SOV_OK;
+}
+
+// --- threads ---
+
+struct platform_thread {
+    pthread_t handle;
+    platform_thread_main *main;
+    void *argument;
+};
+
+u32 platform_cpu_count(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return (u32)MAX(CPU_COUNT(&set), 1);
+}
+
+static void *thread_entry(void *argument) {
+    struct platform_thread *thread = argument;
+    set_float_control();
+    thread->main(thread->argument);
+    return NULL;
+}
+
+// pthread_create with the stack size of this file and all but the abort signal blocked.
+static int create_thread(struct platform_thread *thread) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) return error;
+    error = pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (error == 0) error = pthread_create(&thread->handle, &attributes, thread_entry, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+enum sov_status platform_thread_start(platform_thread_main *main_function, void *argument,
+                                      struct platform_thread **thread, struct sov_fault *fault) {
+    if (__atomic_add_fetch(&hosted.n_threads, 1, __ATOMIC_RELAXED) > PLATFORM_THREADS_MAX) {
+        __atomic_sub_fetch(&hosted.n_threads, 1, __ATOMIC_RELAXED);
+        return fault_set(fault, SOV_ERR_LIMIT, "start a thread: %d are running, the limit",
+                         PLATFORM_THREADS_MAX);
+    }
+    struct platform_thread *started = calloc(1, sizeof *started);
+    int error = ENOMEM;
+    if (started != NULL) {
+        started->main = main_function;
+        started->argument = argument;
+        error = create_thread(started);
+    }
+    if (error != 0) {
+        free(started);
+        __atomic_sub_fetch(&hosted.n_threads, 1, __ATOMIC_RELAXED);
+        return system_fail(fault, "start", "a thread", error);
+    }
+    *thread = started;
+    return SOV_OK;
+}
+
+void platform_thread_join(struct platform_thread *thread) {
+    int error = pthread_join(thread->handle, NULL);
+    assert(error == 0);
+    free(thread);
+    __atomic_sub_fetch(&hosted.n_threads, 1, __ATOMIC_RELAXED);
+}
+
+// One condition for all words: a wake-up wakes every sleeper, which the interface allows. The word
+// was changed before the waker takes the mutex, so a sleeper either sees the change or is already
+// in pthread_cond_wait.
+void platform_wait(const u32 *word, u32 expected) {
+    pthread_mutex_lock(&hosted.wait_mutex);
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
+        pthread_cond_wait(&hosted.wait_condition, &hosted.wait_mutex);
+    }
+    pthread_mutex_unlock(&hosted.wait_mutex);
+}
+
+void platform_wake_all(const u32 *word) {
+    (void)word;
+    pthread_mutex_lock(&hosted.wait_mutex);
+    pthread_cond_broadcast(&hosted.wait_condition);
+    pthread_mutex_unlock(&hosted.wait_mutex);
+}
+
+// --- signals ---
+
+// The first signal is noted. A second one takes its default course as soon as this returns.
+static void on_interrupt(int number) {
+    if (__atomic_exchange_n(&hosted.interrupted, 1, __ATOMIC_RELAXED) == 0) return;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void platform_watch_interrupt(void) {
+    struct sigaction action = {.sa_handler = on_interrupt}; // no SA_RESTART: a waiting read ends
+    sigemptyset(&action.sa_mask);
+    __atomic_store_n(&hosted.watching, 1, __ATOMIC_RELAXED);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool platform_interrupted(void) {
+    return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) != 0;
+}

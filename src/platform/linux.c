@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+// The platform by raw system calls, Linux on x86-64. From top to bottom: typed wrappers that still
+// speak the kernel's language (results in [-4095, -1] are errors), then the functions of platform.h
+// that speak this project's.
+//
+// The program may have been started by the kernel (sov-static) or by the dynamic loader with libc
+// mapped beside it (sov). Both look the same from here because of these rules:
+//
+// L1. No C library function is called and thread-local storage (fs) is never touched; started
+//     threads inherit the fs of their parent and must not run code that uses it.
+// L2. No brk. All memory is mapped, and every mapping is in this file.
+// L3. Signals of platform_watch_interrupt reach the first thread only; started threads block all
+//     signals but SIGABRT.
+// L4. Nothing here waits without a bound except read, write, ppoll and futex.
+//
+// A started thread is one mapping:
+//
+//     base                  guard page, no access: running off the stack stops the program
+//     base + PAGE_BYTES     stack, PLATFORM_STACK_BYTES, growing down from
+//     ...                   struct platform_thread, at the end
+#include "freestanding/text.h"
+#include "platform/linux_start.h"
+#include "platform/linux_syscall.h"
+#include "platform/platform.h"
+#include "platform/system_errors.h"
+
+#define ERROR_NUMBER(error, number, text) error = number,
+enum { SYSTEM_ERROR_LIST(ERROR_NUMBER) };
+#undef ERROR_NUMBER
+
+#define PAGE_BYTES 4096
+
+// Everything this file remembers. The words are touched atomically.
+static struct {
+    u64 memory_bytes;
+    u32 n_threads;
+    u32 watching;    // platform_watch_interrupt was called
+    u32 interrupted; // a watched signal came
+} linux_state;
+
+// --- typed system calls ---
+
+#define O_RDONLY 0
+#define O_WRONLY 01
+#define O_CREAT 0100
+#define O_TRUNC 01000
+#define O_CLOEXEC 02000000
+#define MODE_FILE 0644
+
+static i64 call_open(const char *path, u32 flags, u32 mode) {
+    return linux_syscall(LINUX_OPEN, (u64)path, flags, mode, 0, 0, 0);
+}
+
+static i64 call_close(int descriptor) {
+    return linux_syscall(LINUX_CLOSE, (u64)(i64)descriptor, 0, 0, 0, 0, 0);
+}
+
+static i64 call_read(int descriptor, void *buffer, usize bytes) {
+    return linux_syscall(LINUX_READ, (u64)(i64)descriptor, (u64)buffer, bytes, 0, 0, 0);
+}
+
+static i64 call_write(int descriptor, const void *buffer, usize bytes) {
+    return linux_syscall(LINUX_WRITE, (u64)(i64)descriptor, (u64)buffer, bytes, 0, 0, 0);
+}
+
+// struct stat of x86-64; only what is used has a name.
+struct linux_stat {
+    u64 ignored_1[3];
+    u32 mode;
+    u32 ignored_2[5];
+    i64 size;
+    u64 ignored_3[11];
+};
+static_assert(sizeof(struct linux_stat) == 144 && offsetof(struct linux_stat, mode) == 24 &&
+                  offsetof(struct linux_stat, size) == 48,
+              "the kernel's layout");
+#define MODE_TYPE_MASK 0170000u
+#define MODE_TYPE_REGULAR 0100000u
+
+static i64 call_fstat(int descriptor, struct linux_stat *result) {
+    return linux_syscall(LINUX_FSTAT, (u64)(i64)descriptor, (u64)result, 0, 0, 0, 0);
+}
+
+#define IOCTL_TCGETS 0x5401
+
+static i64 call_ioctl(int descriptor, u64 request, void *argument) {
+    return linux_syscall(LINUX_IOCTL, (u64)(i64)descriptor, request, (u64)argument, 0, 0, 0);
+}
+
+#define PROT_NONE 0
+#define PROT_READ 1
+#define PROT_WRITE 2
+#define MAP_PRIVATE 0x02
+#define MAP_ANONYMOUS 0x20
+#define MAP_STACK 0x20000
+
+static i64 call_mmap(usize bytes, u32 protection, u32 flags, int descriptor) {
+    return linux_syscall(LINUX_MMAP, 0, bytes, protection, flags, (u64)(i64)descriptor, 0);
+}
+
+static i64 call_mprotect(void *memory, usize bytes, u32 protection) {
+    return linux_syscall(LINUX_MPROTECT, (u64)memory, bytes, protection, 0, 0, 0);
+}
+
+static i64 call_munmap(const void *memory, usize bytes) {
+    return linux_syscall(LINUX_MUNMAP, (u64)memory, bytes, 0, 0, 0, 0);
+}
+
+struct linux_timespec {
+    i64 seconds, nanoseconds;
+};
+#define CLOCK_REALTIME 0
+#define CLOCK_MONOTONIC 1
+
+static i64 call_clock_gettime(u32 clock, struct linux_timespec *result) {
+    return linux_syscall(LINUX_CLOCK_GETTIME, clock, (u64)result, 0, 0, 0, 0);
+}
+
+struct linux_pollfd {
+    int descriptor;
+    u16 events, returned_events;
+};
+#define POLLIN 0x1
+#define POLLOUT 0x4
+
+// Sleeps with the signals of *mask blocked instead of the thread's own, if mask is not NULL. The
+// kernel writes the time left into *timeout.
+static i64 call_ppoll(struct linux_pollfd *poll_on, struct linux_timespec *timeout,
+                      const u64 *mask) {
+    return linux_syscall(LINUX_PPOLL, (u64)poll_on, 1, (u64)timeout, (u64)mask, sizeof *mask, 0);
+}
+
+#define FUTEX_WAIT 0
+#define FUTEX_WAIT_PRIVATE 128
+#define FUTEX_WAKE_PRIVATE 129
+
+static i64 call_futex(const u32 *word, u32 operation, u32 value) {
+    return linux_syscall(LINUX_FUTEX, (u64)word, operation, value, 0, 0, 0);
+}
+
+// The kernel's sigaction; it has no restorer of its own on x86-64.
+struct linux_sigaction {
+    void (*handler)(int number);
+    u64 flags;
+    void (*restorer)(void);
+    u64 mask;
+};
+#define SIGNAL_MASK_BYTES 8
+#define SIGNAL_BIT(number) (1ull << ((number) - 1))
+#define SIGINT 2
+#define SIGABRT 6
+#define SIGPIPE 13
+#define SIGTERM 15
+#define SIG_DFL NULL
+#define SIG_IGN ((void (*)(int))1)
+#define SIG_BLOCK 0
+#define SIG_SETMASK 2
+#define SA_RESTORER 0x04000000
+
+static i64 call_rt_sigaction(int number, const struct linux_sigaction *action) {
+    return linux_syscall(LINUX_RT_SIGACTION, (u64)number, (u64)action, 0, SIGNAL_MASK_BYTES, 0, 0);
+}
+
+static i64 call_rt_sigprocmask(u32 how, const u64 *set, u64 *before) {
+    return linux_syscall(LINUX_RT_SIGPROCMASK, how, (u64)set, (u64)before, SIGNAL_MASK_BYTES, 0, 0);
+}
+
+// Sends a signal to the calling thread.
+static void raise_signal(int number) {
+    i64 process = linux_syscall(LINUX_GETPID, 0, 0, 0, 0, 0, 0);
+    i64 thread = linux_syscall(LINUX_GETTID, 0, 0, 0, 0, 0, 0);
+    linux_syscall(LINUX_TGKILL, (u64)process, (u64)thread, (u64)number, 0, 0, 0);
+}
+
+// --- start and end ---
+
+// Round to nearest, no flush-to-zero, all exceptions masked: what the contract asks of each thread.
+static void set_float_control(void) {
+    const u32 mxcsr = 0x1f80;
+    const u16 x87 = 0x37f;
+    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(mxcsr), "m"(x87));
+}
+
+_Noreturn void linux_main(const u64 *stack) {
+    set_float_control();
+    // A reader that goes away is an error of the write (EPIPE), not the end of the program.
+    const struct linux_sigaction ignored = {.handler = SIG_IGN};
+    call_rt_sigaction(SIGPIPE, &ignored);
+    u32 n_args = (u32)stack[0];
+    struct platform_start start = {
+        .n_args = n_args,
+        .args = (const char *const *)(stack + 1),
+        .environment = (const char *const *)(stack + 1 + n_args + 1),
+    };
+    platform_exit(program_main(&start));
+}
+
+_Noreturn void platform_exit(int code) {
+    for (;;) linux_syscall(LINUX_EXIT_GROUP, (u64)(u32)code, 0, 0, 0, 0, 0);
+}
+
+_Noreturn void assert_failed(const char *file, int line, const char *what) {
+    char memory[512];
+    struct text t = TEXT_OVER_ARRAY(memory);
+    text_format(&t, "%s:%d: assertion failed: %s", file, line, what);
+    t.len = MIN(t.len, t.capacity - 2);
+    t.data[t.len++] = '\n';
+    call_write(PLATFORM_STDERR, t.data, t.len);
+    const struct linux_sigaction by_default = {.handler = SIG_DFL};
+    call_rt_sigaction(SIGABRT, &by_default);
+    raise_signal(SIGABRT);
+    platform_exit(128 + SIGABRT); // not reached unless SIGABRT is blocked
+}
+
+// --- files ---
+
+enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
+                              struct sov_fault *fault) {
+    bool create = mode == PLATFORM_OPEN_CREATE;
+    u32 flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    i64 opened;
+    do {
+        opened = call_open(path, flags, MODE_FILE);
+    } while (opened == -EINTR);
+    if (opened < 0) return system_fail(fault, create ? "create" : "open", path, -opened);
+    *descriptor = (int)opened;
+    return SOV_OK;
+}
+
+// Not repeated after EINTR: Linux has released the descriptor by then.
+void platform_close(int descriptor) { call_close(descriptor); }
+
+enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) {
+    struct linux_stat status;
+    i64 result = call_fstat(descriptor, &status);
+    if (result < 0) return system_fail_descriptor(fault, "size of", descriptor, -result);
+    if ((status.mode & MODE_TYPE_MASK) != MODE_TYPE_REGULAR) {
+        return fault_set(fault, SOV_ERR_IO, "size of descriptor %d: not a regular file",
+                         descriptor);
+    }
+    *bytes = (u64)status.size;
+    return SOV_OK;
+}
+
+// Waits until a read would not block. The watched signals are blocked from the look at the flag
+// until ppoll sleeps, so that none can slip in between and leave the read waiting.
+static enum sov_status wait_readable(int descriptor, struct sov_fault *fault) {
+    const u64 watched = SIGNAL_BIT(SIGINT) | SIGNAL_BIT(SIGTERM);
+    u64 before = 0;
+    call_rt_sigprocmask(SIG_BLOCK, &watched, &before);
+    i64 n_ready;
+    do {
+        bool interrupted = platform_interrupted();
+        struct linux_pollfd poll_on = {.descriptor = descriptor, .events = POLLIN};
+        struct linux_timespec at_once = {0};
+        n_ready = call_ppoll(&poll_on, interrupted ? &at_once : NULL, &before);
+    } while (n_ready == -EINTR);
+    call_rt_sigprocmask(SIG_SETMASK, &before, NULL);
+    // A failing ppoll is not reported here: the read that follows says what is wrong.
+    if (n_ready != 0) return SOV_OK;
+    return fault_set(fault, SOV_ERR_INTERRUPTED, "read: stopped by a signal");
+}
+
+enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
+                                   struct sov_fault *fault) {
+    bool wait = __atomic_load_n(&linux_state.watching, __ATOMIC_RELAXED) != 0;
+    for (;;) {
+        enum sov_status status = wait ? wait_readable(descriptor, fault) : SOV_OK;
+        if (status != SOV_OK) return status;
+        i64 n = call_read(descriptor, buffer, bytes);
+        if (n >= 0) {
+            *n_read = (usize)n;
+            return SOV_OK;
+        }
+        wait = wait || n == -EAGAIN; // someone made our input non-blocking
+        if (n != -EINTR && n != -EAGAIN) {
+            return system_fail_descriptor(fault, "read", descriptor, -n);
+        }
+    }
+}
+
+enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *n_read,
+                              struct sov_fault *fault) {
+    usize sum = 0;
+    enum sov_status status = SOV_OK;
+    while (sum < bytes) {
+        usize n = 0;
+        status = platform_read_some(descriptor, (u8 *)buffer + sum, bytes - sum, &n, fault);
+        if (status != SOV_OK || n == 0) break;
+        sum += n;
+    }
+    *n_read = sum;
+    return status;
+}
+
+enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
+                               struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        i64 n = call_write(descriptor, (const u8 *)buffer + sum, bytes - sum);
+        if (n == -EAGAIN) { // someone made our output non-blocking: wait for room
+            struct linux_pollfd poll_on = {.descriptor = descriptor, .events = POLLOUT};
+            call_ppoll(&poll_on, NULL, NULL);
+        } else if (n >= 0) {
+            sum += (usize)n;
+        } else if (n != -EINTR) {
+            return system_fail_descriptor(fault, "write", descriptor, -n);
+        }
+    }
+    return SOV_OK;
+}
+
+bool platform_is_terminal(int descriptor) {
+    u8 settings[128]; // the kernel's struct termios has 36 bytes
+    return call_ioctl(descriptor, IOCTL_TCGETS, settings) == 0;
+}
+
+// --- memory ---
+
+static void *pointer_from(i64 result) { return (void *)(usize)result; } // NOLINT(*-int-to-ptr)
+
+void *platform_memory_map(usize bytes) {
+    i64 mapped = call_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (mapped < 0) return NULL;
+    __atomic_fetch_add(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return pointer_from(mapped);
+}
+
+void platform_memory_unmap(void *memory, usize bytes) {
+    if (memory == NULL) return;
+    i64 result = call_munmap(memory, bytes);
+    assert(result == 0);
+    __atomic_fetch_sub(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+u64 platform_memory_mapped(void) {
+    return __atomic_load_n(&linux_state.memory_bytes, __ATOMIC_RELAXED);
+}
+
+enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
+                                  struct sov_fault *fault) {
+    assert(bytes > 0);
+    i64 mapped = call_mmap(bytes, PROT_READ, MAP_PRIVATE, descriptor);
+    if (mapped < 0) return system_fail_descriptor(fault, "map", descriptor, -mapped);
+    *data = pointer_from(mapped);
+    return SOV_OK;
+}
+
+void platform_file_unmap(const u8 *data, u64 bytes) {
+    i64 result = call_munmap(data, bytes);
+    assert(result == 0);
+}
+
+// --- clocks and randomness ---
+
+static u64 read_clock(u32 clock) {
+    struct linux_timespec now = {0};
+    i64 result = call_clock_gettime(clock, &now);
+    assert(result == 0);
+    return (u64)now.seconds * 1000000000 + (u64)now.nanoseconds;
+}
+
+u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        u64 rest = (u64)buffer + sum;
+        i64 n = linux_syscall(LINUX_GETRANDOM, rest, bytes - sum, 0, 0, 0, 0);
+        if (n == -EINTR) continue;
+        if (n < 0) return system_fail(fault, "read", "random bytes", -n);
+        sum += (usize)n;
+    }
+    return SOV_OK;
+}
+
+// --- threads ---
+
+struct platform_thread {
+    platform_thread_main *main;
+    void *argument;
+    u8 *mapping;
+    u32 id; // of the kernel; it writes 0 and wakes the joiner when the thread has ended
+};
+#define THREAD_MAPPING_BYTES (PAGE_BYTES + PLATFORM_STACK_BYTES)
+
+#define AFFINITY_WORDS 128 // 8,192 CPUs, the most that Linux can be built for
+
+u32 platform_cpu_count(void) {
+    u64 words[AFFINITY_WORDS];
+    i64 n_bytes =
+        linux_syscall(LINUX_SCHED_GETAFFINITY, 0, sizeof words, (u64)words, 0, 0, 0);
+    u32 count = 0;
+    for (i64 i = 0; i < n_bytes / (i64)sizeof words[0]; i++) {
+        count += (u32)__builtin_popcountll(words[i]);
+    }
+    return MAX(count, 1u);
+}
+
+static _Noreturn void thread_entry(struct platform_thread *thread) {
+    set_float_control();
+    thread->main(thread->argument);
+    for (;;) linux_syscall(LINUX_EXIT, 0, 0, 0, 0, 0, 0);
+}
+
+#define CLONE_VM 0x100
+#define CLONE_FS 0x200
+#define CLONE_FILES 0x400
+#define CLONE_SIGHAND 0x800
+#define CLONE_THREAD 0x10000
+#define CLONE_SYSVSEM 0x40000
+#define CLONE_PARENT_SETTID 0x100000
+#define CLONE_CHILD_CLEARTID 0x200000
+#define CLONE_FLAGS_THREAD                                                                         \
+    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |            \
+     CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
+// The parent comes back with the thread's id or an error. The child starts after the same
+// instruction, on its own stack, with every other register as the parent had it; it finds the
+// function and its argument on the stack, which is a multiple of 16 after they are taken, and must
+// not return into the parent's frame.
+static i64 call_clone(struct platform_thread *thread) {
+    u64 *stack = (u64 *)((u64)thread & ~15ull) - 2;
+    stack[0] = (u64)thread;
+    stack[1] = (u64)thread_entry;
+    i64 result;
+    register u64 child_id __asm__("r10") = (u64)&thread->id;
+    register u64 no_tls __asm__("r8") = 0;
+    __asm__ volatile("syscall\n\t"
+                     "testq %%rax, %%rax\n\t"
+                     "jnz 1f\n\t"
+                     "xorl %%ebp, %%ebp\n\t"
+                     "popq %%rdi\n\t"
+                     "popq %%rax\n\t"
+                     "call *%%rax\n\t"
+                     "hlt\n"
+                     "1:"
+                     : "=a"(result)
+                     : "a"((u64)LINUX_CLONE), "D"((u64)CLONE_FLAGS_THREAD), "S"(stack),
+                       "d"(&thread->id), "r"(child_id), "r"(no_tls)
+                     : "rcx", "r11", "cc", "memory");
+    return result;
+}
+
+// Maps the stack and puts an empty struct platform_thread at its end. NULL when refused.
+static struct platform_thread *map_thread(i64 *error) {
+    i64 mapped = call_mmap(THREAD_MAPPING_BYTES, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1);
+    *error = -mapped;
+    if (mapped < 0) return NULL;
+    u8 *mapping = pointer_from(mapped);
+    i64 result = call_mprotect(mapping + PAGE_BYTES, PLATFORM_STACK_BYTES, PROT_READ | PROT_WRITE);
+    *error = -result;
+    if (result < 0) {
+        call_munmap(mapping, THREAD_MAPPING_BYTES);
+        return NULL;
+    }
+    u8 *end = mapping + THREAD_MAPPING_BYTES;
+    struct platform_thread *thread = (struct platform_thread *)(void *)(end - sizeof *thread);
+    thread->mapping = mapping;
+    return thread;
+}
+
+static void unmap_thread(struct platform_thread *thread) {
+    i64 result = call_munmap(thread->mapping, THREAD_MAPPING_BYTES);
+    assert(result == 0);
+    __atomic_sub_fetch(&linux_state.n_threads, 1, __ATOMIC_RELAXED);
+}
+
+enum sov_status platform_thread_start(platform_thread_main *main, void *argument,
+                                      struct platform_thread **thread, struct sov_fault *fault) {
+    u32 n_threads = __atomic_add_fetch(&linux_state.n_threads, 1, __ATOMIC_RELAXED);
+    i64 error = 0;
+    struct platform_thread *started = NULL;
+    if (n_threads <= PLATFORM_THREADS_MAX) started = map_thread(&error);
+    if (started == NULL) {
+        __atomic_sub_fetch(&linux_state.n_threads, 1, __ATOMIC_RELAXED);
+        if (error != 0) return system_fail(fault, "map the stack of", "a thread", error);
+        return fault_set(fault, SOV_ERR_LIMIT, "start a thread: %d are running, the limit",
+                         PLATFORM_THREADS_MAX);
+    }
+    started->main = main;
+    started->argument = argument;
+    const u64 blocked = ~SIGNAL_BIT(SIGABRT);
+    u64 before = 0;
+    call_rt_sigprocmask(SIG_SETMASK, &blocked, &before); // the thread inherits it
+    i64 result = call_clone(started);
+    call_rt_sigprocmask(SIG_SETMASK, &before, NULL);
+    if (result < 0) {
+        unmap_thread(started);
+        return system_fail(fault, "start", "a thread", -result);
+    }
+    *thread = started;
+    return SOV_OK;
+}
+
+// The kernel's wake-up at a thread's end is one for shared futexes, so the wait must be too.
+void platform_thread_join(struct platform_thread *thread) {
+    for (;;) {
+        u32 id = __atomic_load_n(&thread->id, __ATOMIC_ACQUIRE);
+        if (id == 0) break;
+        call_futex(&thread->id, FUTEX_WAIT, id);
+    }
+    unmap_thread(thread);
+}
+
+void platform_wait(const u32 *word, u32 expected) {
+    call_futex(word, FUTEX_WAIT_PRIVATE, expected);
+}
+
+void platform_wake_all(const u32 *word) { call_futex(word, FUTEX_WAKE_PRIVATE, INT_MAX); }
+
+// --- signals ---
+
+// Where a handler returns to.
+__attribute__((naked)) static void signal_restorer(void) {
+    __asm__("movl $15, %eax\n\t" // LINUX_RT_SIGRETURN
+            "syscall");
+}
+static_assert(LINUX_RT_SIGRETURN == 15, "the number in signal_restorer");
+
+// The first signal is noted. A second one takes its default course as soon as this returns.
+static void on_interrupt(int number) {
+    if (__atomic_exchange_n(&linux_state.interrupted, 1, __ATOMIC_RELAXED) == 0) return;
+    const struct linux_sigaction by_default = {.handler = SIG_DFL};
+    call_rt_sigaction(number, &by_default);
+    raise_signal(number);
+}
+
+void platform_watch_interrupt(void) {
+    const struct linux_sigaction action = { // no SA_RESTART: a waiting read ends
+        .handler = on_interrupt,
+        .flags = SA_RESTORER,
+        .restorer = signal_restorer,
+    };
+    __atomic_store_n(&linux_state.watching, 1, __ATOMIC_RELAXED);
+    call_rt_sigaction(SIGINT, &action);
+    call_rt_sigaction(SIGTERM, &action);
+}
+
+bool platform_interrupted(void) {
+    return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) != 0;
+}

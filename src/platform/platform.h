@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything this project asks of an operating system. One file per system implements it: linux.c
+// by raw system calls, hosted.c by a C library (tests, sanitizers). Nothing else in src/ talks to
+// the system.
+//
+// P1. No function allocates behind the caller's back; memory comes from platform_memory_map only.
+// P2. Interrupted system calls are repeated; short reads and writes are continued.
+// P3. A failing call fills the fault with the name of the operation, the file and the system's
+//     error name ("open model.gguf: ENOENT (no such file or directory)").
+// P4. Any thread may call any function unless it says otherwise.
+#pragma once
+#include "freestanding/status.h"
+
+// --- start and end ---
+// The program's arguments and environment, in memory that lives for ever.
+struct platform_start {
+    u32 n_args; // args[0] is the program's name
+    const char *const *args;
+    const char *const *environment; // "NAME=value", NULL at the end
+};
+
+// Every program defines this; the platform calls it on the first thread and exits with its result.
+int program_main(const struct platform_start *start);
+
+_Noreturn void platform_exit(int code);
+
+// The value of an environment variable, or NULL.
+const char *platform_environment(const struct platform_start *start, const char *name);
+
+// --- files, by descriptor ---
+#define PLATFORM_STDIN 0
+#define PLATFORM_STDOUT 1
+#define PLATFORM_STDERR 2
+
+enum platform_open_mode {
+    PLATFORM_OPEN_READ,
+    PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
+};
+enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
+                              struct sov_fault *fault) MUST_CHECK;
+void platform_close(int descriptor);
+// The size of a regular file; anything else (a pipe, a folder) is an error.
+enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) MUST_CHECK;
+// Reads until `bytes` are there or the end; *n_read tells how many came. A signal asked for by
+// platform_watch_interrupt ends a read that waits, with SOV_ERR_INTERRUPTED.
+enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *n_read,
+                              struct sov_fault *fault) MUST_CHECK;
+// One read: returns as soon as any byte is there; *n_read is 0 at the end of the file only.
+enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
+                                   struct sov_fault *fault) MUST_CHECK;
+// Writes all of it.
+enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
+                               struct sov_fault *fault) MUST_CHECK;
+bool platform_is_terminal(int descriptor);
+
+// --- memory ---
+// Zeroed pages, page-aligned; NULL when the system refuses. Counted by platform_memory_mapped.
+void *platform_memory_map(usize bytes) MUST_CHECK;
+void platform_memory_unmap(void *memory, usize bytes);
+// A whole file, read-only and private, page-aligned. `bytes` must be its size and above 0. Reading
+// past the end of a file that was cut short afterwards ends the process by SIGBUS.
+enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
+                                  struct sov_fault *fault) MUST_CHECK;
+void platform_file_unmap(const u8 *data, u64 bytes);
+// Bytes mapped by platform_memory_map and not given back.
+u64 platform_memory_mapped(void);
+
+// --- clocks and randomness ---
+u64 platform_monotonic_ns(void);
+u64 platform_wall_ns(void); // since 1970-01-01 UTC
+// Bytes that nobody can predict (for default seeds; never for anything that is recomputed).
+enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) MUST_CHECK;
+
+// --- threads ---
+#define PLATFORM_THREADS_MAX 256
+#define PLATFORM_STACK_BYTES (256 * 1024) // of a started thread, with a guard page below it
+
+struct platform_thread; // lives in memory of the platform until joined
+typedef void platform_thread_main(void *argument);
+
+u32 platform_cpu_count(void); // CPUs that this process may run on, at least 1
+// The new thread starts with the floating-point control word of the contract (round to nearest, no
+// flush-to-zero, all exceptions masked), as the first thread does.
+enum sov_status platform_thread_start(platform_thread_main *main, void *argument,
+                                      struct platform_thread **thread,
+                                      struct sov_fault *fault) MUST_CHECK;
+void platform_thread_join(struct platform_thread *thread);
+// Sleeps while *word == expected; may wake for no reason. Pairs with platform_wake_all, which is
+// called after the word was changed.
+void platform_wait(const u32 *word, u32 expected);
+void platform_wake_all(const u32 *word);
+
+// --- signals ---
+// From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
+void platform_watch_interrupt(void);
+bool platform_interrupted(void);

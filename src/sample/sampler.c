@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Candidates are 64-bit keys: the high word orders by logit descending, the low word is the id, so
+// sorting keys ascending is the contract's order, ties included. Only the candidates that can
+// survive top-k are sorted: a histogram over the top bits of the keys finds them in one pass.
+//
+// S1. Logits are finite (checked first), so every key is comparable and every probability defined.
+// S2. Sums of probabilities are f64, added in candidate order.
+#include "sample/sampler.h"
+#include "freestanding/math.h"
+#include "freestanding/mem.h"
+
+#define BIN_SHIFT 52 // SAMPLER_BINS = 2^12 bins over the top 12 bits of a key
+static_assert(SAMPLER_BINS == 1 << (64 - BIN_SHIFT), "one bin per value of the top bits");
+#define RADIX_BITS 8
+#define RADIX_SIZE (1 << RADIX_BITS)
+
+enum sov_status sample_params_check(const struct sample_params *p, struct sov_fault *fault) {
+    if (!(p->temperature >= 0.0f && p->temperature <= 1e6f)) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "temperature must be in [0, 1e6], not %g",
+                         (f64)p->temperature);
+    }
+    if (p->temperature != 0.0f && p->temperature < 1e-6f) {
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "temperature must be 0 (greedy) or at least 1e-6, not %g",
+                         (f64)p->temperature);
+    }
+    if (!(p->top_p >= 0.0f && p->top_p <= 1.0f)) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "top_p must be in [0, 1], not %g", (f64)p->top_p);
+    }
+    if (!(p->min_p >= 0.0f && p->min_p <= 1.0f)) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "min_p must be in [0, 1], not %g", (f64)p->min_p);
+    }
+    return SOV_OK;
+}
+
+u64 sampler_memory_bytes(u32 n_vocab) {
+    return (u64)n_vocab * (2 * sizeof(u64) + sizeof(f32)) + SAMPLER_BINS * sizeof(u32) + 64;
+}
+
+enum sov_status sampler_create(struct sampler *sampler, u32 n_vocab, struct arena *arena,
+                               struct sov_fault *fault) {
+    assert(n_vocab > 0);
+    *sampler = (struct sampler){.n_vocab = n_vocab};
+    sampler->keys = arena_array(arena, u64, n_vocab);
+    sampler->sorted = arena_array(arena, u64, n_vocab);
+    sampler->widened = arena_array(arena, f32, n_vocab);
+    sampler->histogram = arena_array(arena, u32, SAMPLER_BINS);
+    if (sampler->keys == NULL || sampler->sorted == NULL || sampler->widened == NULL ||
+        sampler->histogram == NULL) {
+        return arena_fault(arena, fault, "sampler", sampler_memory_bytes(n_vocab));
+    }
+    return SOV_OK;
+}
+
+void philox_4x32_10(const u32 counter[4], const u32 key[2], u32 out[4]) {
+    u32 c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    u32 k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        u64 product0 = (u64)0xD2511F53 * c0;
+        u64 product1 = (u64)0xCD9E8D57 * c2;
+        u32 next0 = (u32)(product1 >> 32) ^ c1 ^ k0;
+        u32 next2 = (u32)(product0 >> 32) ^ c3 ^ k1;
+        c1 = (u32)product1;
+        c3 = (u32)product0;
+        c0 = next0;
+        c2 = next2;
+        k0 += 0x9E3779B9; // the golden ratio
+        k1 += 0xBB67AE85; // sqrt(3) - 1
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+f64 sample_uniform(u64 seed, struct sample_draw draw) {
+    u32 counter[4] = {(u32)draw.position, (u32)(draw.position >> 32), (u32)draw.index,
+                      (u32)(draw.index >> 32)};
+    u32 key[2] = {(u32)seed, (u32)(seed >> 32)};
+    u32 words[4];
+    philox_4x32_10(counter, key, words);
+    u64 bits = (u64)words[1] << 32 | words[0];
+    return (f64)(bits >> 11) * 0x1p-53;
+}
+
+// Larger logits give smaller order words. -0 counts as +0: they are equal logits.
+static u32 order_of(f32 logit) {
+    u32 bits = f32_bits(logit + 0.0f);
+    u32 ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return ~ascending;
+}
+
+static f32 logit_of(u64 key) {
+    u32 ascending = ~(u32)(key >> 32);
+    return f32_from_bits(ascending >> 31 ? ascending & 0x7fffffffu : ~ascending);
+}
+
+// Sorts keys[n] ascending by their high word. Stable, and the ids start ascending, so equal logits
+// stay in id order.
+static void sort_keys(struct sampler *sampler, u32 n) {
+    u64 *from = sampler->keys, *to = sampler->sorted;
+    for (u32 shift = 32; shift < 64; shift += RADIX_BITS) {
+        u32 counts[RADIX_SIZE] = {0};
+        for (u32 i = 0; i < n; i++) counts[from[i] >> shift & (RADIX_SIZE - 1)]++;
+        u32 start = 0;
+        for (u32 b = 0; b < RADIX_SIZE; b++) {
+            u32 count = counts[b];
+            counts[b] = start;
+            start += count;
+        }
+        for (u32 i = 0; i < n; i++) to[counts[from[i] >> shift & (RADIX_SIZE - 1)]++] = from[i];
+        u64 *swapped = from;
+        from = to;
+        to = swapped;
+    }
+    assert(from == sampler->keys); // four passes end where they began
+}
+
+// Leaves the best `limit` keys (all of them for limit >= n_vocab), sorted, at keys[0..]; returns
+// how many.
+static u32 best_candidates(struct sampler *sampler, u32 limit) {
+    u32 n = sampler->n_vocab;
+    if (limit < n) {
+        memset(sampler->histogram, 0, SAMPLER_BINS * sizeof(u32));
+        for (u32 i = 0; i < n; i++) sampler->histogram[sampler->keys[i] >> BIN_SHIFT]++;
+        u32 covered = 0, last_bin = 0;
+        while ((covered += sampler->histogram[last_bin]) < limit) last_bin++;
+        u32 kept = 0;
+        for (u32 i = 0; i < n; i++) {
+            u64 key = sampler->keys[i];
+            if (key >> BIN_SHIFT <= last_bin) sampler->keys[kept++] = key;
+        }
+        assert(kept == covered);
+        n = kept;
+    }
+    sort_keys(sampler, n);
+    return MIN(n, limit);
+}
+
+// The draw over sorted candidates. Probabilities are recomputed instead of stored.
+static u32 draw_from(const struct sampler *sampler, u32 n, const struct sample_params *params,
+                     struct sample_draw draw) {
+    const u64 *keys = sampler->keys;
+    f32 max = logit_of(keys[0]);
+    f64 total = 0.0;
+    for (u32 i = 0; i < n; i++) total += (f64)math_exp_f32(logit_of(keys[i]) - max);
+    if (params->top_p < 1.0f) { // the shortest head whose sum reaches top_p of the total
+        f64 wanted = (f64)params->top_p * total;
+        f64 sum = 0.0;
+        u32 kept = 0;
+        do {
+            sum += (f64)math_exp_f32(logit_of(keys[kept]) - max);
+            kept++;
+        } while (kept < n && sum < wanted);
+        n = kept;
+        total = sum;
+    }
+    if (params->min_p > 0.0f) { // p >= min_p * p of the best, which is 1 before normalisation
+        f64 sum = 0.0;
+        u32 kept = 0;
+        while (kept < n) {
+            f32 p = math_exp_f32(logit_of(keys[kept]) - max);
+            if (kept > 0 && p < params->min_p) break;
+            sum += (f64)p;
+            kept++;
+        }
+        n = kept;
+        total = sum;
+    }
+    f64 threshold = sample_uniform(params->seed, draw) * total;
+    f64 sum = 0.0;
+    for (u32 i = 0; i < n; i++) {
+        sum += (f64)math_exp_f32(logit_of(keys[i]) - max);
+        if (sum > threshold) return (u32)keys[i];
+    }
+    return (u32)keys[n - 1]; // u < 1 and sum == total: not reached unless u * total rounds up
+}
+
+static u32 argmax(const f32 *logits, u32 n) {
+    u32 best = 0;
+    for (u32 i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+static enum sov_status check_finite(const f32 *logits, u32 n, struct sov_fault *fault) {
+    for (u32 i = 0; i < n; i++) {
+        if ((f32_bits(logits[i]) & 0x7fffffff) >= 0x7f800000) {
+            return fault_set(fault, SOV_ERR_NON_FINITE, "logit of token %u is not finite", i);
+        }
+    }
+    return SOV_OK;
+}
+
+enum sov_status sov_sample_token(struct sampler *sampler, const f32 *logits,
+                                 const struct sample_params *params, struct sample_draw draw,
+                                 u32 *token, struct sov_fault *fault) {
+    u32 n = sampler->n_vocab;
+    enum sov_status status = sample_params_check(params, fault);
+    if (status == SOV_OK) status = check_finite(logits, n, fault);
+    if (status != SOV_OK) return status;
+    if (params->temperature == 0.0f) {
+        *token = argmax(logits, n);
+        return SOV_OK;
+    }
+    for (u32 i = 0; i < n; i++) {
+        f32 logit = logits[i] / params->temperature; // at most 3.4e38 / 1e-6: may overflow
+        if ((f32_bits(logit) & 0x7fffffff) >= 0x7f800000) {
+            return fault_set(fault, SOV_ERR_NON_FINITE,
+                             "logit %g of token %u divided by temperature %g is not finite",
+                             (f64)logits[i], i, (f64)params->temperature);
+        }
+        sampler->keys[i] = (u64)order_of(logit) << 32 | i;
+    }
+    u32 limit = params->top_k <= 0 ? n : MIN((u32)params->top_k, n);
+    u32 n_candidates = best_candidates(sampler, limit);
+    *token = draw_from(sampler, n_candidates, params, draw);
+    assert(*token < n);
+    return SOV_OK;
+}
+
+enum sov_status sov_sample_token_f16(struct sampler *sampler, const f16 *logits,
+                                     const struct sample_params *params, struct sample_draw draw,
+                                     u32 *token, struct sov_fault *fault) {
+    for (u32 i = 0; i < sampler->n_vocab; i++) sampler->widened[i] = f16_to_f32(logits[i]);
+    return sov_sample_token(sampler, sampler->widened, params, draw, token, fault);
+}
