@@ -21,6 +21,11 @@ static const struct command commands[] = {
      "example:\n  echo '19556 905' | sov detokenize -m MODEL\n", cli_detokenize},
     {"logits", "raw logits of a token list", "logits -m MODEL --tokens FILE [--all] -o OUT",
      "example:\n  sov logits -m MODEL --tokens ids.txt --all -o rows.f32\n", cli_logits},
+    {"trace", "what every operator of one pass produced, for comparison",
+     "trace -m MODEL --tokens FILE -o OUT",
+     "Rows go to OUT as f32, their index to stdout: LAYER OPERATOR ROWS WIDTH OFFSET.\n\n"
+     "example:\n  sov trace -m MODEL --tokens ids.txt -o rows.f32 > index.txt\n",
+     cli_trace},
     {"inspect", "what is in a model file, and what it needs", "inspect MODEL [--tensors] [--json]",
      "Exit code 3, and the reason on stderr, when the file is refused.\n\n"
      "example:\n  sov inspect MODEL --tensors\n",
@@ -49,7 +54,7 @@ int cli_version(const struct command *command, const struct platform_start *star
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
-                  cpu_level_name(cpu_level_detect()));
+                  cpu_level_name(cpu_level()));
     return output_finish(&out);
 }
 

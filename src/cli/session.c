@@ -4,14 +4,14 @@
 
 static enum sov_status choose_level(const char *name, enum cpu_level *level,
                                     struct sov_fault *fault) {
-    enum cpu_level best = cpu_level_built(cpu_level_detect());
+    enum cpu_level best = MIN(cpu_level(), ENGINE_LEVEL_MAX);
     *level = best;
     if (name == NULL) return SOV_OK;
     if (!cpu_level_parse(str_from_z(name), level)) {
         return fault_set(fault, SOV_ERR_USAGE,
                          "--force-isa takes scalar, avx2 or avx512, not \"%.64s\"", name);
     }
-    if (cpu_level_built(*level) != *level) {
+    if (*level > ENGINE_LEVEL_MAX) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
                          "--force-isa %s: this program has no such "
                          "kernels yet",
@@ -22,6 +22,17 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
                          name, cpu_level_name(best));
     }
     return SOV_OK;
+}
+
+// Puts the file in front of what is wrong with it.
+static enum sov_status name_file(const char *path, struct sov_fault *fault) {
+    struct sov_fault inner = *fault;
+    struct str message = str_from_z(inner.message), name = str_from_z(path);
+    for (usize i = 0; i + name.len <= message.len; i++) { // the system's errors may name it already
+        if (str_equal((struct str){message.data + i, name.len}, name)) return inner.status;
+    }
+    *fault = (struct sov_fault){0};
+    return fault_set(fault, inner.status, "%.256s: %s", path, inner.message);
 }
 
 enum sov_status session_open(struct session *session, struct model_options *options,
@@ -44,6 +55,7 @@ enum sov_status session_open(struct session *session, struct model_options *opti
                            (u64)tokenizer_piece_bytes_max(session->vocabulary.tokenizer),
                            CLI_PIECE_BYTES_MAX);
     }
+    if (status != SOV_OK) status = name_file(options->model_path, fault);
     if (status == SOV_OK && with_engine) {
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {

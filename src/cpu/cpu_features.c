@@ -1,46 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpuid and xgetbv, read once by whoever asks.
+// Detection of the instruction-set level. An instruction set counts when cpuid has its bit and the
+// operating system saves the registers it uses (XCR0), for a system that does not know them loses
+// their contents at every switch of threads.
 #include "cpu/cpu_features.h"
+
 #include "freestanding/text.h"
-#include <cpuid.h>
 
-#define LEAF1_FMA (1u << 12)
-#define LEAF1_OSXSAVE (1u << 27)
-#define LEAF1_AVX (1u << 28)
-#define LEAF1_F16C (1u << 29)
-#define LEAF7_AVX2 (1u << 5)
-#define LEAF7_AVX512 (1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) // F, DQ, BW, VL (ebx)
-#define LEAF7_VBMI_VNNI (1u << 1 | 1u << 11)                     // (ecx)
-#define XCR0_YMM 0x06u                                           // xmm, ymm
-#define XCR0_ZMM 0xe6u                                           // and opmask, zmm
+#define BIT(n) (1u << (n))
 
-static bool has(u32 word, u32 mask) { return (word & mask) == mask; }
+// Leaf 1, ecx.
+#define FMA BIT(12)
+#define SSSE3 BIT(9)
+#define MOVBE BIT(22)
+#define OSXSAVE BIT(27)
+#define AVX BIT(28)
+#define F16C BIT(29)
+// Leaf 7, ebx.
+#define BMI1 BIT(3)
+#define AVX2 BIT(5)
+#define BMI2 BIT(8)
+#define AVX512F BIT(16)
+#define AVX512DQ BIT(17)
+#define AVX512BW BIT(30)
+#define AVX512VL BIT(31)
+// Leaf 7, ecx.
+#define AVX512VBMI BIT(1)
+#define AVX512VNNI BIT(11)
+// Leaf 0x80000001, ecx.
+#define LZCNT BIT(5)
+// XCR0.
+#define SAVES_XMM BIT(1)
+#define SAVES_YMM BIT(2)
+#define SAVES_ZMM (BIT(5) | BIT(6) | BIT(7)) // mask registers, upper halves, registers 16 to 31
 
-enum cpu_level cpu_level_of(const struct cpu_words *w) {
-    bool avx2 = has(w->leaf1_ecx, LEAF1_FMA | LEAF1_OSXSAVE | LEAF1_AVX | LEAF1_F16C) &&
-                has(w->leaf7_ebx, LEAF7_AVX2) && has(w->xcr0, XCR0_YMM);
+static bool has(u32 word, u32 bits) { return (word & bits) == bits; }
+
+enum cpu_level cpu_level_of(const struct cpu_words *words) {
+    bool avx2 = words->max_leaf >= 7 &&
+                has(words->leaf1_ecx, SSSE3 | FMA | MOVBE | OSXSAVE | AVX | F16C) &&
+                has(words->leaf7_ebx, BMI1 | AVX2 | BMI2) && has(words->extended1_ecx, LZCNT) &&
+                has(words->xcr0, SAVES_XMM | SAVES_YMM);
     if (!avx2) return CPU_LEVEL_SCALAR;
-    bool avx512 = has(w->leaf7_ebx, LEAF7_AVX512) && has(w->leaf7_ecx, LEAF7_VBMI_VNNI) &&
-                  has(w->xcr0, XCR0_ZMM);
+    bool avx512 = has(words->leaf7_ebx, AVX512F | AVX512DQ | AVX512BW | AVX512VL) &&
+                  has(words->leaf7_ecx, AVX512VBMI | AVX512VNNI) && has(words->xcr0, SAVES_ZMM);
     return avx512 ? CPU_LEVEL_AVX512 : CPU_LEVEL_AVX2;
 }
 
-enum cpu_level cpu_level_detect(void) {
-    struct cpu_words words = {0};
-    u32 eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) words.leaf1_ecx = ecx;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
-        words.leaf7_ebx = ebx;
-        words.leaf7_ecx = ecx;
-    }
-    if (has(words.leaf1_ecx, LEAF1_OSXSAVE)) {
-        __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
-        words.xcr0 = eax;
-    }
-    return cpu_level_of(&words);
+struct registers {
+    u32 eax, ebx, ecx, edx;
+};
+
+static struct registers cpuid(u32 leaf) {
+    struct registers r = {.eax = leaf};
+    __asm__ volatile("cpuid" : "+a"(r.eax), "=b"(r.ebx), "+c"(r.ecx), "=d"(r.edx));
+    return r;
 }
 
-enum cpu_level cpu_level_built(enum cpu_level level) { return MIN(level, CPU_LEVEL_AVX2); }
+static u32 xgetbv(void) {
+    u32 low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+struct cpu_words cpu_words_read(void) {
+    struct cpu_words words = {.max_leaf = cpuid(0).eax};
+    if (words.max_leaf >= 1) words.leaf1_ecx = cpuid(1).ecx;
+    if (words.max_leaf >= 7) {
+        struct registers r = cpuid(7);
+        words.leaf7_ebx = r.ebx;
+        words.leaf7_ecx = r.ecx;
+    }
+    if (cpuid(0x80000000).eax >= 0x80000001) words.extended1_ecx = cpuid(0x80000001).ecx;
+    if (has(words.leaf1_ecx, OSXSAVE)) words.xcr0 = xgetbv(); // else the instruction faults
+    return words;
+}
+
+enum cpu_level cpu_level(void) {
+    struct cpu_words words = cpu_words_read();
+    return cpu_level_of(&words);
+}
 
 static const char *const level_names[CPU_LEVEL_COUNT] = {
     [CPU_LEVEL_SCALAR] = "scalar",
@@ -49,7 +87,7 @@ static const char *const level_names[CPU_LEVEL_COUNT] = {
 };
 
 const char *cpu_level_name(enum cpu_level level) {
-    assert((u32)level < CPU_LEVEL_COUNT);
+    assert(level < CPU_LEVEL_COUNT);
     return level_names[level];
 }
 

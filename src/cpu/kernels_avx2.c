@@ -7,6 +7,15 @@
 
 void op_fill_avx2(struct op_table *table) {
     table->name = "avx2";
+    table->rmsnorm = rmsnorm_avx2;
+    table->quantize_q16 = quantize_q16_avx2;
+    table->rope = rope_avx2;
+    table->kv_write = kv_write_avx2;
+    table->attention = attention_avx2;
+    table->silu_mul = silu_mul_avx2;
+    table->gelu_tanh_mul = gelu_tanh_mul_avx2;
+    table->add = add_avx2;
+    table->finite = finite_avx2;
     table->gemm[DTYPE_F32] = gemm_f32_avx2;
     table->gemm[DTYPE_F16] = gemm_f16_avx2;
     table->gemm[DTYPE_BF16] = gemm_bf16_avx2;

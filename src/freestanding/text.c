@@ -442,6 +442,7 @@ static void put_f64(struct text *t, const struct format_spec *spec, f64 value, c
     struct text body = TEXT_OVER_ARRAY(memory);
     struct digits digits;
     digits_from_magnitude(&digits, bits);
+    assert(spec->precision <= PRECISION_MAX);
     if (conversion == 'f') {
         put_fixed(&body, &digits, spec->has_precision ? spec->precision : F_DIGITS_DEFAULT);
     } else {
@@ -489,7 +490,7 @@ static struct format_spec read_format_spec(const char **format, bool *precision_
         if (*precision_argument) {
             ++*format;
         } else {
-            spec.precision = read_format_number(format, PRECISION_MAX);
+            spec.precision = read_format_number(format, WIDTH_MAX);
         }
     }
     for (; **format == 'l' || **format == 'z'; ++*format) spec.longs++;

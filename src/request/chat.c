@@ -20,16 +20,20 @@ static usize find(struct str text, struct str wanted, usize from) {
     return text.len;
 }
 
-// ChatML templates with a default write it as one literal: '<|im_start|>system\nTEXT<|im_end|>'.
-// A place where the template goes on with an expression has a quote before the end mark.
+// ChatML templates with a default write it as one literal: '<|im_start|>system\nTEXT<|im_end|>', the
+// newline as such or escaped. A place where the template goes on with an expression has a quote
+// before the end mark.
 static struct str chatml_default_system(struct str template_text) {
-    const struct str head = STR("<|im_start|>system\\n"), end = STR("<|im_end|>");
+    const struct str head = STR("<|im_start|>system"), end = STR("<|im_end|>");
     usize at = find(template_text, head, 0);
     while (at < template_text.len) {
         usize begin = at + head.len;
+        struct str rest = {template_text.data + begin, template_text.len - begin};
+        if (str_starts_with(rest, STR("\n"))) begin += 1;
+        if (str_starts_with(rest, STR("\\n"))) begin += 2;
         usize stop = find(template_text, end, begin);
         struct str inner = {template_text.data + begin, stop - begin};
-        bool literal = stop < template_text.len && find(inner, STR("'"), 0) == inner.len &&
+        bool literal = stop < template_text.len && begin > at + head.len && find(inner, STR("'"), 0) == inner.len &&
                        find(inner, STR("\""), 0) == inner.len &&
                        find(inner, STR("{"), 0) == inner.len &&
                        find(inner, STR("\\"), 0) == inner.len;

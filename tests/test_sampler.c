@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sampler: known answers of Philox, order of candidates, every cut, edge values, determinism,
+// and the distribution of draws against probabilities computed another way.
+#include "freestanding/math.h"
+#include "freestanding/mem.h"
+#include "sample/sampler.h"
+#include "test.h"
+
+#define VOCAB_MAX 3000
+#define SEED 99u
+
+static struct sampler sampler;
+static u8 memory[VOCAB_MAX * 24 + SAMPLER_BINS * 4 + 4096];
+
+static void use_vocab(u32 n) {
+    struct arena arena = arena_over(memory, sizeof memory);
+    assert(sampler_memory_bytes(n) <= sizeof memory);
+    enum sov_status status = sampler_create(&sampler, n, &arena, NULL);
+    assert(status == SOV_OK);
+}
+
+static u32 draw(const f32 *logits, const struct sample_params *params, u64 position) {
+    u32 token = 0xffffffff;
+    struct sov_fault fault = {0};
+    enum sov_status status = sov_sample_token(&sampler, logits, params,
+                                              (struct sample_draw){.position = position}, &token,
+                                              &fault);
+    CHECK_MSG(status == SOV_OK, "%s", fault.message);
+    return token;
+}
+
+// The known-answer vectors of the Random123 distribution (kat_vectors, philox4x32 10).
+static void philox_known_answers(void) {
+    static const struct {
+        u32 counter[4], key[2], expected[4];
+    } vectors[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (u32 i = 0; i < COUNT_OF(vectors); i++) {
+        u32 out[4];
+        philox_4x32_10(vectors[i].counter, vectors[i].key, out);
+        CHECK_MSG(memcmp(out, vectors[i].expected, sizeof out) == 0, "vector %u: %08x %08x", i,
+                  out[0], out[1]);
+    }
+}
+
+static void uniform_uses_position_index_and_seed(void) {
+    f64 a = sample_uniform(1, (struct sample_draw){2, 0});
+    CHECK(a >= 0.0 && a < 1.0);
+    CHECK(a == sample_uniform(1, (struct sample_draw){2, 0}));
+    CHECK(a != sample_uniform(2, (struct sample_draw){2, 0}));
+    CHECK(a != sample_uniform(1, (struct sample_draw){3, 0}));
+    CHECK(a != sample_uniform(1, (struct sample_draw){2, 1}));
+    CHECK(a != sample_uniform(1ull << 32, (struct sample_draw){2, 0}));
+    f64 sum = 0;
+    for (u64 i = 0; i < 100000; i++) sum += sample_uniform(5, (struct sample_draw){i, 0});
+    CHECK_MSG(sum > 49500 && sum < 50500, "mean of uniforms %g", sum / 100000);
+}
+
+static void greedy_takes_the_lowest_of_equals(void) {
+    f32 logits[] = {-0.0f, 1.0f, 3.0f, 3.0f, 2.0f};
+    use_vocab(5);
+    struct sample_params params = {.temperature = 0, .top_k = 1, .top_p = 0.5f, .seed = 1};
+    CHECK(draw(logits, &params, 0) == 2);
+    params.seed = 2; // plays no part
+    CHECK(draw(logits, &params, 9) == 2);
+    f32 zeros[5] = {0.0f, -0.0f, 0.0f, 0.0f, 0.0f};
+    CHECK(draw(zeros, &params, 0) == 0);
+    params.temperature = 1;
+    params.top_k = 1; // with equal logits, +0 and -0 alike, the lowest id is the only candidate
+    f32 signed_zeros[5] = {-0.0f, 0.0f, 0.0f, -0.0f, 0.0f};
+    for (u64 i = 0; i < 50; i++) CHECK(draw(signed_zeros, &params, i) == 0);
+}
+
+static void refused(void) {
+    f32 logits[] = {1.0f, 2.0f};
+    use_vocab(2);
+    const f32 nan = f32_from_bits(0x7fc00000), inf = f32_from_bits(0x7f800000);
+    const struct {
+        struct sample_params params;
+        const char *field;
+    } cases[] = {
+        {{.temperature = -1, .top_p = 1}, "temperature"}, {{.temperature = nan, .top_p = 1}, "temperature"},
+        {{.temperature = inf, .top_p = 1}, "temperature"}, {{.temperature = 1e-8f, .top_p = 1}, "temperature"},
+        {{.temperature = 1, .top_p = 1.5f}, "top_p"},     {{.temperature = 1, .top_p = -0.1f}, "top_p"},
+        {{.temperature = 1, .top_p = nan}, "top_p"},      {{.temperature = 1, .top_p = 1, .min_p = 2}, "min_p"},
+        {{.temperature = 1, .top_p = 1, .min_p = nan}, "min_p"},
+    };
+    for (u32 i = 0; i < COUNT_OF(cases); i++) {
+        struct sov_fault fault = {0};
+        u32 token = 77;
+        enum sov_status status = sov_sample_token(&sampler, logits, &cases[i].params,
+                                                  (struct sample_draw){0}, &token, &fault);
+        CHECK_MSG(status == SOV_ERR_ARGUMENT && token == 77, "case %u: %s", i, fault.message);
+        CHECK(str_starts_with(str_from_z(fault.message), str_from_z(cases[i].field)));
+    }
+    const f32 bad[] = {nan, inf, -inf};
+    for (u32 i = 0; i < COUNT_OF(bad); i++) {
+        for (int greedy = 0; greedy < 2; greedy++) {
+            f32 with_bad[] = {1.0f, bad[i]};
+            struct sample_params params = {.temperature = greedy ? 0.0f : 1.0f, .top_p = 1};
+            struct sov_fault fault = {0};
+            u32 token = 77;
+            CHECK(sov_sample_token(&sampler, with_bad, &params, (struct sample_draw){0}, &token,
+                                   &fault) == SOV_ERR_NON_FINITE);
+            CHECK(token == 77);
+        }
+    }
+    f32 large[] = {1.0f, 3e38f};
+    struct sample_params params = {.temperature = 1e-5f, .top_p = 1};
+    u32 token = 77;
+    CHECK(sov_sample_token(&sampler, large, &params, (struct sample_draw){0}, &token, NULL) ==
+          SOV_ERR_NON_FINITE);
+}
+
+static void fill_random(f32 *logits, u32 n, struct test_random *random, f64 spread) {
+    for (u32 i = 0; i < n; i++) logits[i] = (f32)((test_random_unit(random) - 0.5) * spread);
+}
+
+// Top-k of every size that means "all" draws the same tokens, and many different ones.
+static void top_k_without_limit(void) {
+    f32 logits[300];
+    struct test_random random = {SEED};
+    fill_random(logits, 300, &random, 2);
+    use_vocab(300);
+    const i32 all[] = {0, -1, 300, 1000000000, -2147483647 - 1, 2147483647};
+    bool seen[300] = {false};
+    u32 distinct = 0;
+    for (u64 position = 0; position < 2000; position++) {
+        u32 first = 0;
+        for (u32 i = 0; i < COUNT_OF(all); i++) {
+            struct sample_params params = {
+                .temperature = 1, .top_k = all[i], .top_p = 1, .seed = 7};
+            u32 token = draw(logits, &params, position);
+            if (i == 0) first = token;
+            CHECK_MSG(token == first, "top_k %d draws %u, not %u", all[i], token, first);
+        }
+        distinct += !seen[first];
+        seen[first] = true;
+    }
+    CHECK_MSG(distinct >= 100, "%u distinct tokens", distinct);
+}
+
+// The definition, written plainly: insertion sort, then the cuts, then the draw.
+static u32 plain_draw(const f32 *logits, u32 n, const struct sample_params *p, u64 position) {
+    static u32 ids[VOCAB_MAX];
+    static f32 scaled[VOCAB_MAX], probability[VOCAB_MAX];
+    for (u32 i = 0; i < n; i++) {
+        scaled[i] = logits[i] / p->temperature;
+        u32 j = i;
+        while (j > 0 && scaled[ids[j - 1]] < scaled[i]) ids[j] = ids[j - 1], j--;
+        ids[j] = i;
+    }
+    if (p->top_k > 0 && (u32)p->top_k < n) n = (u32)p->top_k;
+    f64 total = 0;
+    for (u32 i = 0; i < n; i++) {
+        probability[i] = math_exp_f32(scaled[ids[i]] - scaled[ids[0]]);
+        total += (f64)probability[i];
+    }
+    u32 kept = n;
+    f64 sum = 0;
+    if (p->top_p < 1.0f) {
+        for (kept = 0; kept < n;) {
+            sum += (f64)probability[kept++];
+            if (sum >= (f64)p->top_p * total) break;
+        }
+    }
+    while (kept > 1 && probability[kept - 1] < p->min_p) kept--;
+    total = sum = 0;
+    for (u32 i = 0; i < kept; i++) total += (f64)probability[i];
+    f64 threshold = sample_uniform(p->seed, (struct sample_draw){position, 0}) * total;
+    for (u32 i = 0; i < kept; i++) {
+        sum += (f64)probability[i];
+        if (sum > threshold) return ids[i];
+    }
+    return ids[kept - 1];
+}
+
+static void equals_the_plain_definition(void) {
+    static f32 logits[VOCAB_MAX];
+    struct test_random random = {SEED + 1};
+    static const u32 sizes[] = {1, 2, 3, 31, 256, 257, 1000, VOCAB_MAX};
+    static const f32 temperatures[] = {0.1f, 0.8f, 1.0f, 2.5f};
+    static const f32 top_ps[] = {0.0f, 0.1f, 0.5f, 0.95f, 1.0f};
+    static const f32 min_ps[] = {0.0f, 0.05f, 0.5f, 1.0f};
+    for (u32 round = 0; round < 400; round++) {
+        u32 n = sizes[test_random_below(&random, COUNT_OF(sizes))];
+        use_vocab(n);
+        fill_random(logits, n, &random, round % 3 == 0 ? 4 : 30);
+        if (round % 5 == 0) { // ties
+            for (u32 i = 0; i < n; i++) logits[i] = (f32)(i32)logits[i];
+        }
+        struct sample_params params = {
+            .temperature = temperatures[test_random_below(&random, COUNT_OF(temperatures))],
+            .top_k = (i32)test_random_below(&random, 2 * n + 2) - 1,
+            .top_p = top_ps[test_random_below(&random, COUNT_OF(top_ps))],
+            .min_p = min_ps[test_random_below(&random, COUNT_OF(min_ps))],
+            .seed = test_random_u64(&random),
+        };
+        u64 position = test_random_u64(&random);
+        u32 expected = plain_draw(logits, n, &params, position);
+        u32 found = draw(logits, &params, position);
+        CHECK_MSG(found == expected, "n %u temp %g top_k %d top_p %g min_p %g: %u, not %u", n,
+                  (f64)params.temperature, params.top_k, (f64)params.top_p, (f64)params.min_p,
+                  found, expected);
+    }
+}
+
+static void f16_is_f32_widened(void) {
+    f16 halves[500];
+    f32 widened[500];
+    struct test_random random = {SEED + 2};
+    use_vocab(500);
+    for (u32 i = 0; i < 500; i++) {
+        halves[i] = f32_to_f16((f32)(test_random_unit(&random) * 8));
+        widened[i] = f16_to_f32(halves[i]);
+    }
+    struct sample_params params = {.temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .seed = 3};
+    for (u64 position = 0; position < 200; position++) {
+        u32 token = 0;
+        CHECK(sov_sample_token_f16(&sampler, halves, &params, (struct sample_draw){position, 0},
+                                   &token, NULL) == SOV_OK);
+        CHECK(token == draw(widened, &params, position));
+    }
+    halves[3] = 0x7c00; // infinity
+    u32 token = 0;
+    CHECK(sov_sample_token_f16(&sampler, halves, &params, (struct sample_draw){0}, &token, NULL) ==
+          SOV_ERR_NON_FINITE);
+}
+
+// Frequencies of 20,000 draws against softmax in f64: within 4.5 standard deviations each.
+static void distribution(void) {
+    const f32 logits[] = {0.0f, 1.0f, 2.0f, -1.0f, 0.5f};
+    use_vocab(5);
+    struct sample_params params = {.temperature = 1, .top_p = 1, .seed = 12345};
+    u32 counts[5] = {0};
+    const u32 n = 20000;
+    for (u64 i = 0; i < n; i++) counts[draw(logits, &params, i)]++;
+    f64 total = 0;
+    for (u32 i = 0; i < 5; i++) total += math_exp((f64)logits[i]);
+    for (u32 i = 0; i < 5; i++) {
+        f64 p = math_exp((f64)logits[i]) / total;
+        f64 deviation = math_sqrt(n * p * (1 - p));
+        f64 difference = counts[i] - n * p;
+        CHECK_MSG(difference < 4.5 * deviation && difference > -4.5 * deviation,
+                  "token %u: %u draws, %g expected", i, counts[i], n * p);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"philox known answers", philox_known_answers},
+    {"uniform", uniform_uses_position_index_and_seed},
+    {"greedy takes the lowest of equals", greedy_takes_the_lowest_of_equals},
+    {"refused", refused},
+    {"top_k without limit", top_k_without_limit},
+    {"equals the plain definition", equals_the_plain_definition},
+    {"f16 is f32 widened", f16_is_f32_widened},
+    {"distribution", distribution},
+};
+
+int program_main(const struct platform_start *start) {
+    return test_main(start, "test_sampler", cases, COUNT_OF(cases));
+}
