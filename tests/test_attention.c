@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kv_write and attention of ops/reference.c: bits against a second version written from
-// docs/contract.md (masks instead of ranges, one output element at a time), error against f64 within
-// the derived bound, and what must not matter: physical order of blocks, tiles, other sequences, and
-// everything at a position that the query may not see.
+// docs/contract.md (masks instead of ranges, one output element at a time), error against f64
+// within the derived bound, and what must not matter: physical order of blocks, tiles, other
+// sequences, and everything at a position that the query may not see.
 #include "freestanding/math.h"
 #include "freestanding/mem.h"
 #include "ops/op.h"
@@ -244,8 +244,9 @@ static void check_head_error(struct share *share, const struct shape *shape, con
         f64 exact = o / l, before_f16 = 1.01 * relative * magnitude / l + 0x1p-100;
         f64 bound = before_f16 + MAX(H * (abs_of(exact) + before_f16), TINY_F16);
         f64 error = abs_of(f16_to_f32(out[j]) - exact);
-        CHECK_MSG(relative < 0.005 && error <= bound, "%s, position %u element %u: %.9g off by %.3g,"
-                  " bound %.3g", share->name, pos, j, exact, error, bound);
+        CHECK_MSG(relative < 0.005 && error <= bound,
+                  "%s, position %u element %u: %.9g off by %.3g, bound %.3g", share->name, pos, j,
+                  exact, error, bound);
         if (error / bound > share->largest) share->largest = error / bound;
     }
 }
@@ -348,8 +349,8 @@ static void layout_does_not_matter(void) {
     }
 }
 
-// With q = 0 every weight is 1 and the numerators are sums of values in the contract's order. A value
-// of 2^-11 is lost when it meets 2^15, and kept when the large values have cancelled before.
+// With q = 0 every weight is 1 and the numerators are sums of values in the contract's order. A
+// value of 2^-11 is lost when it meets 2^15, and kept when the large values have cancelled before.
 static void order_of_sums(void) {
     enum { LARGE = 0x7800, MINUS_LARGE = 0xf800, SMALL = 0x1000 }; // f16: 2^15, -2^15, 2^-11
     static const struct {

@@ -2,6 +2,7 @@
 // Tests of the tokenizer over small vocabularies built here: the rules T1 to T5 of tokenizer.h, the
 // merging against a second, quadratic implementation that works on texts, refusals, time and stack.
 // Real vocabularies are tested by test_tokenizer_golden.py.
+#include "request/pretokenize.h"
 #include "test.h"
 #include "vocab_builder.h"
 
@@ -291,15 +292,12 @@ static void text_cannot_inject_control_tokens(void) {
     // A merge that makes a control token is not used.
     start("gpt2", "gpt-2");
     vocab_add_letters(vocab);
-    vocab_merge(vocab, "<", "/");
-    vocab_merge(vocab, "s", ">");
-    vocab_add_z(vocab, "</s>", TOKEN_NORMAL, 0); // known by its text
     vocab_add_z(vocab, "ab", TOKEN_CONTROL, 0);
-    vocab_add_merge(vocab, STR("</"), STR("s>"));
     vocab_add_merge(vocab, STR("a"), STR("b"));
+    vocab_merge(vocab, "b", "c");
     t = create();
-    EXPECT(t, "</s>ab", 0, "</|s>|a|b");
-    EXPECT(t, "</s>ab", TOKENIZE_SPECIAL, "</s>|ab");
+    EXPECT(t, "abc ab", 0, "a|bc|Ġ|a|b");
+    EXPECT(t, "abc ab", TOKENIZE_SPECIAL, "ab|c|Ġ|ab");
 }
 
 static void longest_special_first(void) {
@@ -838,8 +836,10 @@ static void random_bpe(void) {
         memcpy(both, left.data, left.len);
         memcpy(both + left.len, right.data, right.len);
         struct str joined = {both, left.len + right.len};
-        if (naive_find(joined) == TOKEN_NONE && n_pool < COUNT_OF(pool))
+        if (naive_find(joined) == TOKEN_NONE) {
+            if (n_pool == COUNT_OF(pool)) continue;
             pool[n_pool++] = vocab_add(vocab, joined, random_type(), 0);
+        }
         pairs[n_pairs][0] = left;
         pairs[n_pairs++][1] = right;
     }
@@ -936,4 +936,332 @@ static void any_bytes_come_back(void) {
                       "round %u: \"%.*s\"", round, STR_ARG(text));
         }
     }
+}
+
+// --- refusals and limits ---
+
+static void refuse_unknown_model(struct vocab *v) { v->source.model = STR("zzz"); }
+static void refuse_no_model(struct vocab *v) { v->source.model = STR(""); }
+static void refuse_unknown_pre(struct vocab *v) { v->source.pre = STR("gpt-17"); }
+static void refuse_no_tokens(struct vocab *v) { v->source.n_tokens = 0; }
+static void refuse_many_tokens(struct vocab *v) {
+    v->source.types = NULL; // whose count would be a lie
+    v->source.n_tokens = TOKENIZER_VOCAB_MAX + 1;
+}
+static void refuse_many_merges(struct vocab *v) { v->source.n_merges = TOKENIZER_MERGES_MAX + 1; }
+static void refuse_no_merges(struct vocab *v) { v->source.merges = NULL; }
+static void refuse_type_0(struct vocab *v) { store_i32(v->types + 4 * 7, 0); }
+static void refuse_type_7(struct vocab *v) { store_i32(v->types + 4 * 7, 7); }
+static void refuse_type_negative(struct vocab *v) { store_i32(v->types + 4 * 7, -1); }
+static void refuse_byte_name(struct vocab *v) {
+    vocab_add_z(v, "<0x4G>", TOKEN_BYTE, 0);
+}
+static void refuse_twice(struct vocab *v) { vocab_add_z(v, "Ġthe", TOKEN_NORMAL, 0); }
+static void refuse_bos(struct vocab *v) { v->source.bos = v->source.n_tokens; }
+static void refuse_eos_max(struct vocab *v) { v->source.eos = 0xffffffff; }
+static void refuse_eot(struct vocab *v) { v->source.eot = 1ull << 32; }
+static void refuse_unknown_id(struct vocab *v) { v->source.unknown = TOKEN_ABSENT - 1; }
+static void refuse_add_bos(struct vocab *v) {
+    v->source.has_add_bos = true;
+    v->source.add_bos = true;
+}
+static void refuse_add_eos(struct vocab *v) {
+    v->source.has_add_eos = true;
+    v->source.add_eos = true;
+}
+static void refuse_merge_left(struct vocab *v) { vocab_add_merge(v, STR("zz"), STR("e")); }
+static void refuse_merge_right(struct vocab *v) { vocab_add_merge(v, STR("e"), STR("zz")); }
+static void refuse_merge_result(struct vocab *v) { vocab_add_merge(v, STR("e"), STR("e")); }
+static void refuse_merge_no_right(struct vocab *v) { vocab_add_merge(v, STR("e"), STR("")); }
+static void refuse_merge_no_left(struct vocab *v) { vocab_add_merge(v, STR(""), STR("e")); }
+static void refuse_merge_empty(struct vocab *v) {
+    vocab_add_merge(v, STR(""), STR(""));
+    store_u64(v->merges + v->merges_bytes - 9, 0); // not even the space
+    v->merges_bytes--;
+}
+
+static void damaged_vocabularies_are_refused(void) {
+    static const struct {
+        void (*damage)(struct vocab *);
+        enum sov_status status;
+        const char *says; // a part of the message
+    } rows[] = {
+        {refuse_unknown_model, SOV_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"zzz\""},
+        {refuse_no_model, SOV_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"\""},
+        {refuse_unknown_pre, SOV_ERR_UNSUPPORTED, "tokenizer.ggml.pre is \"gpt-17\""},
+        {refuse_no_tokens, SOV_ERR_FORMAT, "no tokens"},
+        {refuse_many_tokens, SOV_ERR_LIMIT, "2097153 tokens"},
+        {refuse_many_merges, SOV_ERR_LIMIT, "4194305 merges"},
+        {refuse_no_merges, SOV_ERR_FORMAT, "merges is missing"},
+        {refuse_type_0, SOV_ERR_FORMAT, "token 7 has type 0"},
+        {refuse_type_7, SOV_ERR_FORMAT, "token 7 has type 7"},
+        {refuse_type_negative, SOV_ERR_FORMAT, "token 7 has type -1"},
+        {refuse_byte_name, SOV_ERR_FORMAT, "\"<0x4G>\", not of the form"},
+        {refuse_twice, SOV_ERR_FORMAT, "have the same text \"Ġthe\""},
+        {refuse_bos, SOV_ERR_FORMAT, "bos_token_id is "},
+        {refuse_eos_max, SOV_ERR_FORMAT, "eos_token_id is 4294967295"},
+        {refuse_eot, SOV_ERR_FORMAT, "eot_token_id is 4294967296"},
+        {refuse_unknown_id, SOV_ERR_FORMAT, "unknown_token_id is "},
+        {refuse_add_bos, SOV_ERR_FORMAT, "bos_token_id is missing"},
+        {refuse_add_eos, SOV_ERR_FORMAT, "eos_token_id is missing"},
+        {refuse_merge_left, SOV_ERR_FORMAT, "\"zz e\": its left part"},
+        {refuse_merge_right, SOV_ERR_FORMAT, "\"e zz\": its right part"},
+        {refuse_merge_result, SOV_ERR_FORMAT, "\"e e\": its result"},
+        {refuse_merge_no_right, SOV_ERR_FORMAT, "not two tokens"},
+        {refuse_merge_no_left, SOV_ERR_FORMAT, "not two tokens"},
+        {refuse_merge_empty, SOV_ERR_FORMAT, "not two tokens"},
+    };
+    for (u32 i = 0; i < COUNT_OF(rows); i++) {
+        start_words("gpt-2");
+        rows[i].damage(vocab);
+        u64 bytes = tokenizer_memory_bytes(&vocab->source);
+        struct arena arena = exact_arena(bytes);
+        const struct tokenizer *t = (const struct tokenizer *)vocab; // must be set to NULL
+        struct sov_fault fault = {0};
+        enum sov_status status = tokenizer_create(&vocab->source, &arena, &t, &fault);
+        struct str message = str_from_z(fault.message), part = str_from_z(rows[i].says);
+        bool says = false;
+        for (usize at = 0; at + part.len <= message.len; at++)
+            says = says || memcmp(message.data + at, part.data, part.len) == 0;
+        CHECK_MSG(status == rows[i].status && t == NULL && says, "row %u: %s", i, fault.message);
+    }
+    start_spm(true);
+    store_u32(vocab->scores + 4 * 300 - 4 * 30, 0x7fc00000);
+    struct arena arena = exact_arena(tokenizer_memory_bytes(&vocab->source));
+    const struct tokenizer *t;
+    struct sov_fault fault = {0};
+    CHECK(tokenizer_create(&vocab->source, &arena, &t, &fault) == SOV_ERR_NON_FINITE);
+    // One byte too few is an error, not a crash.
+    start_words("gpt-2");
+    for (usize bytes = 0; bytes < tokenizer_memory_bytes(&vocab->source) - 256; bytes += 97) {
+        arena = arena_over(memory.base + memory.used, bytes);
+        CHECK(tokenizer_create(&vocab->source, &arena, &t, NULL) == SOV_ERR_MEMORY && t == NULL);
+    }
+}
+
+// Of a pair that is named twice, the better rank holds; merges of a "llama" file are of no account.
+static void merges_that_do_not_count(void) {
+    start_words("gpt-2");
+    vocab_merge(vocab, "e", "s");
+    vocab_merge(vocab, "t", "h"); // again, and now worse than e s
+    EXPECT(create(), "thes", 0, "the|s");
+    start_spm(false);
+    vocab_add_merge(vocab, STR("nonsense"), STR("x"));
+    vocab->source.merges = vocab->merges;
+    EXPECT(create(), "the", 0, "the");
+}
+
+static void limits_of_encoding(void) {
+    start_words("gpt-2");
+    const struct tokenizer *t = create();
+    struct str text = STR("the xyz");
+    u32 ids[8];
+    usize n = 9;
+    u64 scratch_bytes = tokenizer_encode_scratch_bytes(t, text.len);
+    u8 *base = grab(scratch_bytes);
+    for (usize capacity = 0; capacity <= 5; capacity++) { // the|Ġ|x|y|z
+        struct arena scratch = arena_over(base, scratch_bytes);
+        struct sov_fault fault = {0};
+        enum sov_status status = tokenizer_encode(t, text, 0, &scratch, ids, capacity, &n, &fault);
+        CHECK_MSG(status == (capacity < 5 ? SOV_ERR_LIMIT : SOV_OK), "capacity %llu",
+                  (u64)capacity);
+        CHECK(n == (capacity < 5 ? 0 : 5) && scratch.used == 0);
+    }
+    for (usize bytes = 0; bytes + 64 < scratch_bytes; bytes += 8) {
+        struct arena scratch = arena_over(base, bytes);
+        CHECK(tokenizer_encode(t, text, 0, &scratch, ids, 8, &n, NULL) == SOV_ERR_MEMORY);
+        CHECK(n == 0 && scratch.used == 0);
+    }
+    // Lengths beyond the limit are refused before a byte is looked at (B9).
+    static const usize lengths[] = {TOKENIZER_TEXT_BYTES_MAX + 1, 1ull << 31, 1ull << 32, ~0ull};
+    for (u32 i = 0; i < COUNT_OF(lengths); i++) {
+        struct arena scratch = arena_over(base, scratch_bytes);
+        struct str too_long = {NULL, lengths[i]};
+        CHECK(tokenizer_encode(t, too_long, 0, &scratch, ids, 8, &n, NULL) == SOV_ERR_LIMIT);
+        CHECK(tokenizer_encode_scratch_bytes(t, lengths[i]) <= 64 * TOKENIZER_TEXT_BYTES_MAX);
+    }
+}
+
+static void finding_tokens(void) {
+    start_words("gpt-2");
+    u32 empty = vocab_add_z(vocab, "", TOKEN_NORMAL, 0);
+    vocab_add_z(vocab, "", TOKEN_NORMAL, 0); // several empty texts are no fault
+    const struct tokenizer *t = create();
+    CHECK(tokenizer_n_tokens(t) == vocab->source.n_tokens);
+    CHECK(tokenizer_bos(t) == TOKEN_NONE && tokenizer_eos(t) == TOKEN_NONE);
+    for (u32 id = 0; id < tokenizer_n_tokens(t); id++)
+        CHECK(tokenizer_find(t, vocab->texts[id]) == (id >= empty ? TOKEN_NONE : id));
+    CHECK(tokenizer_find(t, STR("")) == TOKEN_NONE && tokenizer_find(t, STR("th ")) == TOKEN_NONE);
+    CHECK(tokenizer_piece_bytes_max(t) == sizeof("<|bos|>") - 1);
+}
+
+// --- time and stack ---
+
+// Merges of runs of each letter, up to 64 long, so that runs keep the queue busy.
+static void add_runs(const char *letter) {
+    char memory_of_text[256];
+    for (u32 n = 1; n < 64; n *= 2) {
+        struct text t = TEXT_OVER_ARRAY(memory_of_text);
+        for (u32 i = 0; i < n; i++) text_format(&t, "%s", letter);
+        vocab_merge(vocab, t.data, t.data);
+    }
+}
+
+static const char *const long_units[] = {"a", " ", ".", "\xcc\x81", "\n", "\xff", "<", "a ", "1"};
+
+static void start_runs(u32 model) {
+    static const char *const pres[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"};
+    if (model < COUNT_OF(pres)) {
+        start_words(pres[model]);
+        static const char *const letters[] = {"Ġ", ".", "Ċ", "ÿ", "Ìģ", "<", "1"};
+        vocab_merge(vocab, "Ì", "ģ");
+        for (u32 i = 0; i < COUNT_OF(letters); i++) add_runs(letters[i]);
+        return;
+    }
+    start_spm(true);
+    static const char *const characters[] = {"a", "▁", ".", "\xcc\x81", "\n", "<", "1"};
+    char chars[256];
+    for (u32 i = 0; i < COUNT_OF(characters); i++) {
+        for (u32 n = 1; n <= 32; n++) {
+            struct text t = TEXT_OVER_ARRAY(chars);
+            for (u32 k = 0; k < n; k++) text_format(&t, "%s", characters[i]);
+            struct str text = {(const u8 *)t.data, t.len};
+            if (naive_find(text) == TOKEN_NONE)
+                vocab_add(vocab, text, TOKEN_NORMAL, -(f32)(n % 7) - 1);
+        }
+    }
+}
+#define RUN_MODELS 6
+
+static struct str repeated(const char *unit, usize bytes) {
+    struct str u = str_from_z(unit);
+    u8 *data = grab(bytes);
+    for (usize i = 0; i < bytes; i++) data[i] = u.data[i % u.len];
+    return (struct str){data, bytes - bytes % u.len};
+}
+
+static u64 encode_ns(const struct tokenizer *t, struct str text) {
+    usize used = memory.used;
+    u64 begin = platform_monotonic_ns();
+    struct encoded e = encode(t, text, TOKENIZE_SPECIAL);
+    u64 ns = platform_monotonic_ns() - begin;
+    CHECK(e.status == SOV_OK);
+    memory.used = used;
+    return ns;
+}
+
+// B4, T2: twice the text takes at most 2.5 times as long. The best of some tries counts, as others
+// use this machine too; a quadratic part shows as 4 in every one of them.
+static void time_grows_with_the_text(void) {
+    usize bytes = test_option("FULL") != NULL ? 1u << 20 : 200000;
+    for (u32 model = 0; model < RUN_MODELS; model++) {
+        start_runs(model);
+        const struct tokenizer *t = create();
+        for (u32 u = 0; u < COUNT_OF(long_units); u++) {
+            usize used = memory.used;
+            struct str whole = repeated(long_units[u], bytes), half = whole;
+            half.len = whole.len / 2 - whole.len / 2 % 2;
+            u64 best_half = ~0ull, best_whole = ~0ull;
+            for (u32 tries = 0; tries < 20; tries++) {
+                best_half = MIN(best_half, encode_ns(t, half));
+                best_whole = MIN(best_whole, encode_ns(t, whole));
+                if (tries > 0 && best_whole <= 2 * best_half + best_half / 2) break;
+            }
+            CHECK_MSG(best_whole <= 2 * best_half + best_half / 2,
+                      "model %u, \"%s\": %llu us for %llu bytes, %llu us for half of it", model,
+                      long_units[u], best_whole / 1000, (u64)bytes, best_half / 1000);
+            CHECK_MSG(best_whole < 1000000000, "model %u, \"%s\": %llu ms", model, long_units[u],
+                      best_whole / 1000000);
+            memory.used = used;
+        }
+    }
+}
+
+// Special tokens, hits and near misses, do not make it slower either.
+static void time_with_special_tokens(void) {
+    static const char *const units[] = {"<|eot|>", "<|eo", "<note>a", "\n"};
+    start_words("gpt-2");
+    char runs[64];
+    struct text t = TEXT_OVER_ARRAY(runs);
+    for (u32 n = 1; n < 40; n++) { // as some vocabularies have them
+        text_put_byte(&t, '\n');
+        vocab_add(vocab, (struct str){(const u8 *)t.data, t.len}, TOKEN_USER_DEFINED, 0);
+    }
+    const struct tokenizer *tokenizer = create();
+    for (u32 u = 0; u < COUNT_OF(units); u++) {
+        usize used = memory.used;
+        u64 best = ~0ull;
+        for (u32 tries = 0; tries < 3; tries++)
+            best = MIN(best, encode_ns(tokenizer, repeated(units[u], 200000)));
+        CHECK_MSG(best < 1000000000, "\"%s\": %llu ms", units[u], best / 1000000);
+        memory.used = used;
+    }
+}
+
+#define STACK_LOOKED_AT (128 * 1024)
+#define STACK_MAX (64 * 1024)
+#define STACK_PAINT 0xa7
+
+__attribute__((noinline)) static void paint_stack(void) {
+    volatile u8 area[STACK_LOOKED_AT];
+    for (usize i = 0; i < sizeof area; i++) area[i] = STACK_PAINT;
+}
+
+// How much of the painted area was written to since: it lies where callees' frames come to lie.
+__attribute__((noinline, no_sanitize("address", "undefined"))) static usize stack_used(void) {
+    volatile u8 area[STACK_LOOKED_AT];
+    __asm__ volatile("" : : "r"(area) : "memory"); // reads what is there
+    for (usize i = 0; i < sizeof area; i++)
+        if (area[i] != STACK_PAINT) return sizeof area - i;
+    return 0;
+}
+
+static void stack_is_small(void) {
+    for (u32 model = 0; model < RUN_MODELS; model++) {
+        start_runs(model);
+        const struct tokenizer *t = create();
+        for (u32 u = 0; u < COUNT_OF(long_units); u++) {
+            usize used = memory.used;
+            struct str text = repeated(long_units[u], 100000);
+            paint_stack();
+            struct encoded e = encode(t, text, TOKENIZE_SPECIAL);
+            usize depth = stack_used();
+            CHECK(e.status == SOV_OK);
+            CHECK_MSG(depth > 0 && depth < STACK_MAX, "model %u, \"%s\": %llu bytes of stack",
+                      model, long_units[u], (u64)depth);
+            memory.used = used;
+        }
+    }
+}
+
+static const struct test_case cases[] = {
+    {"bpe_merges_by_rank", bpe_merges_by_rank},
+    {"whole_pieces_before_merging", whole_pieces_before_merging},
+    {"spm_merges_by_score", spm_merges_by_score},
+    {"dummy_space_once", dummy_space_once},
+    {"text_cannot_inject_control_tokens", text_cannot_inject_control_tokens},
+    {"longest_special_first", longest_special_first},
+    {"bos_and_eos_rules", bos_and_eos_rules},
+    {"ordinary_token_as_bos", ordinary_token_as_bos},
+    {"end_tokens", end_tokens},
+    {"invalid_utf8_keeps_its_bytes", invalid_utf8_keeps_its_bytes},
+    {"bytes_without_a_token", bytes_without_a_token},
+    {"spm_without_types", spm_without_types},
+    {"pieces_of_tokens", pieces_of_tokens},
+    {"letters_of_all_bytes", letters_of_all_bytes},
+    {"streaming_shows_whole_characters", streaming_shows_whole_characters},
+    {"bpe_equals_a_second_way", bpe_equals_a_second_way},
+    {"spm_equals_a_second_way", spm_equals_a_second_way},
+    {"any_bytes_come_back", any_bytes_come_back},
+    {"damaged_vocabularies_are_refused", damaged_vocabularies_are_refused},
+    {"merges_that_do_not_count", merges_that_do_not_count},
+    {"limits_of_encoding", limits_of_encoding},
+    {"finding_tokens", finding_tokens},
+    {"time_grows_with_the_text", time_grows_with_the_text},
+    {"time_with_special_tokens", time_with_special_tokens},
+    {"stack_is_small", stack_is_small},
+};
+
+int program_main(const struct platform_start *begin) {
+    return test_main(begin, "test_tokenizer", cases, COUNT_OF(cases));
 }
