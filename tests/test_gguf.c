@@ -60,8 +60,9 @@ static void build_sound(struct builder *b) {
 
 // --- sound files ---
 
-static void test_reads_keys(void) {
-    struct builder b = builder_new(FILE_BYTES_MAX);
+// One key of each kind.
+static void build_keys(struct builder *to) {
+    struct builder b = *to;
     builder_begin(&b);
     put_key(&b, STR("z.u8"), GGUF_U8), put_bytes(&b, "\xff", 1);
     put_key(&b, STR("z.i8"), GGUF_I8), put_bytes(&b, "\x80", 1);
@@ -80,13 +81,11 @@ static void test_reads_keys(void) {
     put_key_array(&b, STR("r.array"), GGUF_I16, 3), put_bytes(&b, "\1\0\2\0\xff\xff", 6);
     put_key_array(&b, STR("q.empty"), GGUF_U64, 0);
     builder_end(&b);
-    struct gguf g;
-    struct sov_fault fault = {0};
-    enum sov_status status = gguf_parse(&g, b.data, b.len, &fault);
-    CHECK_MSG(status == SOV_OK, "%s", fault.message);
-    if (status != SOV_OK) return;
-    CHECK(g.n_keys == 16 && g.n_tensors == 0 && g.version == 3 && g.alignment == 32);
+    *to = b;
+}
 
+static void check_integers(const struct gguf *g) {
+    struct sov_fault fault = {0};
     const struct {
         struct str name;
         u32 value;
@@ -95,7 +94,7 @@ static void test_reads_keys(void) {
                     {STR("w.u64"), 0xffffffff}, {STR("v.i64"), 9}};
     for (u32 i = 0; i < COUNT_OF(integers); i++) {
         u32 value = 1;
-        CHECK_MSG(gguf_get_u32(&g, integers[i].name, true, &value, &fault) == SOV_OK, "%s",
+        CHECK_MSG(gguf_get_u32(g, integers[i].name, true, &value, &fault) == SOV_OK, "%s",
                   fault.message);
         CHECK(value == integers[i].value);
     }
@@ -105,10 +104,24 @@ static void test_reads_keys(void) {
     for (u32 i = 0; i < COUNT_OF(not_u32); i++) {
         u32 value = 42;
         fault = (struct sov_fault){0};
-        CHECK(gguf_get_u32(&g, not_u32[i], false, &value, &fault) == SOV_ERR_FORMAT);
+        CHECK(gguf_get_u32(g, not_u32[i], false, &value, &fault) == SOV_ERR_FORMAT);
         CHECK_MSG(value == 42 && contains(fault.message, (const char *)not_u32[i].data), "%s",
                   fault.message);
+        bool is_negative = str_equal(not_u32[i], STR("v.i64 negative"));
+        CHECK_MSG(!is_negative || contains(fault.message, "its value is -1,"), "%s", fault.message);
     }
+}
+
+static void test_reads_keys(void) {
+    struct builder b = builder_new(FILE_BYTES_MAX);
+    build_keys(&b);
+    struct gguf g;
+    struct sov_fault fault = {0};
+    enum sov_status status = gguf_parse(&g, b.data, b.len, &fault);
+    CHECK_MSG(status == SOV_OK, "%s", fault.message);
+    if (status != SOV_OK) return;
+    CHECK(g.n_keys == 16 && g.n_tensors == 0 && g.version == 3 && g.alignment == 32);
+    check_integers(&g);
     f32 number = 0;
     CHECK(gguf_get_f32(&g, STR("u.f32"), true, &number, NULL) == SOV_OK && number == 1.5f);
     CHECK(gguf_get_f32(&g, STR("u.f64"), true, &number, NULL) == SOV_OK && number == 2.5f);
@@ -225,86 +238,92 @@ static void test_reads_tensors(void) {
 
 // --- unsound files ---
 
-// A change of one field of the sound file, by offset in it.
+// Places in build_sound's bytes.
+enum {
+    VERSION = 4, N_TENSORS = 8, N_KEYS = 16, KEY0 = 24, TYPE0 = KEY0 + 8 + 20,
+    VALUE0 = TYPE0 + 4, KEY1 = VALUE0 + 8 + 4, KEY2 = KEY1 + 8 + 8 + 4 + 4,
+    ELEMENT2 = KEY2 + 8 + 7 + 4, COUNT2 = ELEMENT2 + 4, WORD0 = COUNT2 + 8,
+    TENSOR0 = WORD0 + 8 + 3 + 8, N_DIMS0 = TENSOR0 + 9, DIM0 = N_DIMS0 + 4,
+    DTYPE0 = DIM0 + 8, OFFSET0 = DTYPE0 + 4, TENSOR1 = OFFSET0 + 8, DIM1 = TENSOR1 + 9 + 4,
+    OFFSET1 = DIM1 + 16 + 4
+};
+
+#define BAD SOV_ERR_FORMAT
+#define UNSUPPORTED SOV_ERR_UNSUPPORTED
+
+// A change of one field of the sound file.
+static const struct {
+    const char *name;
+    u32 at, bytes; // of the field
+    u64 value;
+    enum sov_status status;
+    const char *message;
+} field_rows[] = {
+    {"magic", 0, 4, 0x58554747, BAD, "header at byte 0: not a GGUF file"},
+    {"magic reversed", 0, 4, 0x47475546, UNSUPPORTED, "byte order"},
+    {"version 0", VERSION, 4, 0, UNSUPPORTED, "version 0"},
+    {"version 1", VERSION, 4, 1, UNSUPPORTED, "version 1"},
+    {"version 4", VERSION, 4, 4, UNSUPPORTED, "version 4"},
+    {"big-endian 3", VERSION, 4, 0x03000000, UNSUPPORTED, "big-endian"},
+    {"big-endian 2", VERSION, 4, 0x02000000, UNSUPPORTED, "big-endian"},
+    {"version max", VERSION, 4, 0xffffffff, UNSUPPORTED, "version 4294967295"},
+    {"keys 2^64-1", N_KEYS, 8, ~0ull, BAD, "key count at byte 16"},
+    {"keys 2^63", N_KEYS, 8, 1ull << 63, BAD, "key count at byte 16"},
+    {"keys 1e9", N_KEYS, 8, 1000000000, BAD, "1000000000 keys"},
+    {"keys wrap", N_KEYS, 8, 0x1000000000000001, BAD, "key count at byte 16"},
+    {"tensors 2^64-1", N_TENSORS, 8, ~0ull, BAD, "tensor count at byte 8"},
+    {"tensors 2^63", N_TENSORS, 8, 1ull << 63, BAD, "tensor count at byte 8"},
+    {"tensors 1e9", N_TENSORS, 8, 1000000000, BAD, "1000000000 tensors"},
+    {"keys of 13 bytes", N_KEYS, 8, 20, BAD, "key count at byte 16"}, // 268 bytes are left
+    {"tensors of 32 bytes", N_TENSORS, 8, 9, BAD, "tensor count at byte 8"},
+    {"one key more", N_KEYS, 8, 4, BAD, "at byte"},
+    {"one tensor more", N_TENSORS, 8, 3, BAD, "tensor 3 of 3 at byte"},
+    {"key length 300", KEY1, 8, 300, BAD, "key 2 of 3 at byte 68: its name goes beyond"},
+    {"key length 2^63", KEY1, 8, 1ull << 63, BAD, "key 2 of 3 at byte 68: its name goes"},
+    {"key length 2^64-1", KEY1, 8, ~0ull, BAD, "claims 18446744073709551615 bytes"},
+    {"key length 0", KEY1, 8, 0, BAD, "key 2 of 3 at byte 68: its name is empty"},
+    {"value type 13", TYPE0, 4, 13, BAD, "key general.architecture at byte 24: its value type"},
+    {"value type max", TYPE0, 4, 0xffffffff, BAD, "its value type is 4294967295"},
+    {"string 2^64-1", VALUE0, 8, ~0ull, BAD, "key general.architecture at byte 24"},
+    {"string 2^64-8", VALUE0, 8, ~7ull, BAD, "key general.architecture at byte 24"},
+    {"array in array", ELEMENT2, 4, GGUF_ARRAY, UNSUPPORTED, "x.words at byte 92: an array of"},
+    {"element type 13", ELEMENT2, 4, 13, BAD, "key x.words at byte 92: its element type is 13"},
+    {"array 2^60 strings", COUNT2, 8, 1ull << 60, BAD, "key x.words at byte 92"},
+    {"array 2^61 strings", COUNT2, 8, 1ull << 61, BAD, "2305843009213693952 elements"},
+    {"array of bools", ELEMENT2, 4, GGUF_BOOL, BAD, "a bool with the byte 3"},
+    {"word 2^63", WORD0, 8, 1ull << 63, BAD, "string 1 of 2 at byte 123"},
+    {"tensor name empty", TENSOR0, 8, 0, BAD, "its name is empty"},
+    {"no dimension", N_DIMS0, 4, 0, BAD, "tensor a at byte 142: it has 0 dimensions"},
+    {"5 dimensions", N_DIMS0, 4, 5, BAD, "it has 5 dimensions"},
+    {"2^32-1 dimensions", N_DIMS0, 4, 0xffffffff, BAD, "it has 4294967295 dimensions"},
+    {"dimension 0", DIM0, 8, 0, BAD, "tensor a at byte 142: dimension 0 is 0"},
+    {"dimension -1", DIM0, 8, ~0ull, BAD, "dimension 0 is 18446744073709551615"},
+    {"dimension 2^63", DIM0, 8, 1ull << 63, BAD, "dimension 0 is 9223372036854775808"},
+    {"dimension 2^62", DIM0, 8, 1ull << 62, BAD, "tensor a at byte 142: the size"},
+    {"dimension 2^40", DIM0, 8, 1ull << 40, BAD, "tensor a at byte 142: its data goes beyond"},
+    {"second dimension 0", DIM1 + 8, 8, 0, BAD, "tensor b at byte 175: dimension 1 is 0"},
+    {"product wraps", DIM1 + 8, 8, 1ull << 59, BAD, "overflows at dimension 1"},
+    {"product 2^63", DIM1 + 8, 8, 1ull << 58, BAD, "overflows at dimension 1"},
+    {"type 4", DTYPE0, 4, 4, UNSUPPORTED, "tensor a at byte 142: its type is 4"},
+    {"type 9", DTYPE0, 4, 9, UNSUPPORTED, "its type is 9"},
+    {"type 31", DTYPE0, 4, 31, UNSUPPORTED, "its type is 31"},
+    {"type 2^32-1", DTYPE0, 4, 0xffffffff, UNSUPPORTED, "its type is 4294967295"},
+    {"row no whole block", DIM1, 8, 33, BAD, "tensor b at byte 175: its rows of 33"},
+    {"offset 4 too high", OFFSET1, 8, 36, BAD, "tensor b at byte 175: its data offset is 36"},
+    {"offset 2^20", OFFSET1, 8, 1 << 20, BAD, "tensor b at byte 175: its data goes beyond"},
+    {"offset 2^64-32", OFFSET1, 8, ~31ull, BAD, "tensor b at byte 175: its data goes beyond"},
+    {"overlap", OFFSET1, 8, 0, BAD, "overlaps that of tensor a"},
+    {"name twice", TENSOR1 + 8, 1, 'a', BAD, "tensor a at byte 175: given twice"},
+};
+
 static void test_refuses_fields(void) {
-    struct builder b = builder_new(FILE_BYTES_MAX);
+    struct builder b = builder_new(FILE_BYTES_MAX), changed = builder_new(FILE_BYTES_MAX);
     build_sound(&b);
-    // Places in build_sound's bytes.
-    enum {
-        VERSION = 4, N_TENSORS = 8, N_KEYS = 16, KEY0 = 24, TYPE0 = KEY0 + 8 + 20,
-        VALUE0 = TYPE0 + 4, KEY1 = VALUE0 + 8 + 4, KEY2 = KEY1 + 8 + 8 + 4 + 4,
-        ELEMENT2 = KEY2 + 8 + 7 + 4, COUNT2 = ELEMENT2 + 4, WORD0 = COUNT2 + 8,
-        TENSOR0 = WORD0 + 8 + 3 + 8, N_DIMS0 = TENSOR0 + 9, DIM0 = N_DIMS0 + 4,
-        DTYPE0 = DIM0 + 8, OFFSET0 = DTYPE0 + 4, TENSOR1 = OFFSET0 + 8, DIM1 = TENSOR1 + 9 + 4,
-        OFFSET1 = DIM1 + 16 + 4
-    };
-    const u32 bad = SOV_ERR_FORMAT, unsupported = SOV_ERR_UNSUPPORTED;
-    const struct {
-        const char *name;
-        u32 at, bytes; // of the field
-        u64 value;
-        u32 status;
-        const char *message;
-    } rows[] = {
-        {"magic", 0, 4, 0x58554747, bad, "header at byte 0: not a GGUF file"},
-        {"magic reversed", 0, 4, 0x47475546, unsupported, "byte order"},
-        {"version 0", VERSION, 4, 0, unsupported, "version 0"},
-        {"version 1", VERSION, 4, 1, unsupported, "version 1"},
-        {"version 4", VERSION, 4, 4, unsupported, "version 4"},
-        {"big-endian 3", VERSION, 4, 0x03000000, unsupported, "big-endian"},
-        {"big-endian 2", VERSION, 4, 0x02000000, unsupported, "big-endian"},
-        {"version max", VERSION, 4, 0xffffffff, unsupported, "version 4294967295"},
-        {"keys 2^64-1", N_KEYS, 8, ~0ull, bad, "key count at byte 16"},
-        {"keys 2^63", N_KEYS, 8, 1ull << 63, bad, "key count at byte 16"},
-        {"keys 1e9", N_KEYS, 8, 1000000000, bad, "1000000000 keys"},
-        {"keys wrap", N_KEYS, 8, 0x1000000000000001, bad, "key count at byte 16"},
-        {"tensors 2^64-1", N_TENSORS, 8, ~0ull, bad, "tensor count at byte 8"},
-        {"tensors 2^63", N_TENSORS, 8, 1ull << 63, bad, "tensor count at byte 8"},
-        {"tensors 1e9", N_TENSORS, 8, 1000000000, bad, "1000000000 tensors"},
-        {"one key more", N_KEYS, 8, 4, bad, "at byte"},
-        {"one tensor more", N_TENSORS, 8, 3, bad, "tensor 3 of 3 at byte"},
-        {"key length 2^63", KEY1, 8, 1ull << 63, bad, "key 2 of 3 at byte 68: its name goes"},
-        {"key length 2^64-1", KEY1, 8, ~0ull, bad, "claims 18446744073709551615 bytes"},
-        {"key length 0", KEY1, 8, 0, bad, "key 2 of 3 at byte 68: its name is empty"},
-        {"value type 13", TYPE0, 4, 13, bad, "key general.architecture at byte 24: its value type"},
-        {"value type max", TYPE0, 4, 0xffffffff, bad, "its value type is 4294967295"},
-        {"string 2^64-1", VALUE0, 8, ~0ull, bad, "key general.architecture at byte 24"},
-        {"string 2^64-8", VALUE0, 8, ~7ull, bad, "key general.architecture at byte 24"},
-        {"array in array", ELEMENT2, 4, GGUF_ARRAY, unsupported, "x.words at byte 92: an array of"},
-        {"element type 13", ELEMENT2, 4, 13, bad, "key x.words at byte 92: its element type is 13"},
-        {"array 2^60 strings", COUNT2, 8, 1ull << 60, bad, "key x.words at byte 92"},
-        {"array 2^61 strings", COUNT2, 8, 1ull << 61, bad, "2305843009213693952 elements"},
-        {"array of bools", ELEMENT2, 4, GGUF_BOOL, bad, "a bool with the byte 3"},
-        {"word 2^63", WORD0, 8, 1ull << 63, bad, "string 1 of 2 at byte 123"},
-        {"tensor name empty", TENSOR0, 8, 0, bad, "its name is empty"},
-        {"no dimension", N_DIMS0, 4, 0, bad, "tensor a at byte 142: it has 0 dimensions"},
-        {"5 dimensions", N_DIMS0, 4, 5, bad, "it has 5 dimensions"},
-        {"2^32-1 dimensions", N_DIMS0, 4, 0xffffffff, bad, "it has 4294967295 dimensions"},
-        {"dimension 0", DIM0, 8, 0, bad, "tensor a at byte 142: dimension 0 is 0"},
-        {"dimension -1", DIM0, 8, ~0ull, bad, "dimension 0 is 18446744073709551615"},
-        {"dimension 2^63", DIM0, 8, 1ull << 63, bad, "dimension 0 is 9223372036854775808"},
-        {"dimension 2^62", DIM0, 8, 1ull << 62, bad, "tensor a at byte 142: the size"},
-        {"dimension 2^40", DIM0, 8, 1ull << 40, bad, "tensor a at byte 142: its data goes beyond"},
-        {"second dimension 0", DIM1 + 8, 8, 0, bad, "tensor b at byte 175: dimension 1 is 0"},
-        {"product wraps", DIM1 + 8, 8, 1ull << 59, bad, "overflows at dimension 1"},
-        {"product 2^63", DIM1 + 8, 8, 1ull << 58, bad, "overflows at dimension 1"},
-        {"type 4", DTYPE0, 4, 4, unsupported, "tensor a at byte 142: its type is 4"},
-        {"type 9", DTYPE0, 4, 9, unsupported, "its type is 9"},
-        {"type 31", DTYPE0, 4, 31, unsupported, "its type is 31"},
-        {"type 2^32-1", DTYPE0, 4, 0xffffffff, unsupported, "its type is 4294967295"},
-        {"row no whole block", DIM1, 8, 33, bad, "tensor b at byte 175: its rows of 33"},
-        {"offset 4 too high", OFFSET1, 8, 36, bad, "tensor b at byte 175: its data offset is 36"},
-        {"offset 2^20", OFFSET1, 8, 1 << 20, bad, "tensor b at byte 175: its data goes beyond"},
-        {"offset 2^64-32", OFFSET1, 8, ~31ull, bad, "tensor b at byte 175: its data goes beyond"},
-        {"overlap", OFFSET1, 8, 0, bad, "overlaps that of tensor a"},
-        {"name twice", TENSOR1 + 8, 1, 'a', bad, "tensor a at byte 175: given twice"},
-    };
-    struct builder changed = builder_new(FILE_BYTES_MAX);
-    for (u32 i = 0; i < COUNT_OF(rows); i++) {
+    for (u32 i = 0; i < COUNT_OF(field_rows); i++) {
         changed.len = 0;
         put_bytes(&changed, b.data, b.len);
-        memcpy(changed.data + rows[i].at, &rows[i].value, rows[i].bytes);
-        check_refused(&changed, rows[i].name, (enum sov_status)rows[i].status, rows[i].message);
+        memcpy(changed.data + field_rows[i].at, &field_rows[i].value, field_rows[i].bytes);
+        check_refused(&changed, field_rows[i].name, field_rows[i].status, field_rows[i].message);
     }
     struct sov_fault fault = {0};
     CHECK_MSG(parse_exact(b.data, b.len, &fault) == SOV_OK, "the sound file: %s", fault.message);
@@ -396,14 +415,14 @@ static void test_refuses_tensors(void) {
         else check_refused(&b, "long name", SOV_ERR_UNSUPPORTED, "its name has 256 bytes");
     }
     // Overlap by one byte only, found whatever the order of the descriptions.
-    const u64 starts[][2] = {{0, 32}, {32, 0}};
-    for (u32 i = 0; i < COUNT_OF(starts); i++) {
+    for (u32 first = 0; first <= 1; first++) {
         for (u32 overlap = 0; overlap <= 1; overlap++) {
             builder_begin(&b);
+            put_key_u32(&b, STR("general.alignment"), 1);
             for (u32 j = 0; j < 2; j++) {
-                u64 dims[] = {starts[i][j] == 0 ? 16 + overlap : 16};
-                put_tensor_at(&b, (struct str){(const u8 *)"pq" + j, 1}, 1, dims, DTYPE_F16,
-                              starts[i][j]);
+                u64 offset = j == first ? 0 : 32 - overlap;
+                put_tensor_at(&b, (struct str){(const u8 *)"pq" + j, 1}, 1, (const u64[]){16},
+                              DTYPE_F16, offset);
             }
             builder_end(&b);
             put_zeros(&b, 64);
@@ -491,6 +510,21 @@ static void test_many_keys_are_fast(void) {
             CHECK_MSG(g.memory_bytes < 5 * b.len, "directory of %llu bytes", g.memory_bytes);
             gguf_close(&g);
         }
+    }
+    builder_free(&b);
+}
+
+// More keys or tensors than are read, in files that are long enough for them.
+static void test_limits(void) {
+    usize bytes = 24 + 33 * ((usize)GGUF_KEYS_MAX + 2); // never touched but for the header
+    struct builder b = builder_new(bytes);
+    for (u32 tensors = 0; tensors <= 1; tensors++) {
+        builder_begin(&b);
+        store_u64(b.data + (tensors == 1 ? 8 : 16), GGUF_KEYS_MAX + 1);
+        struct gguf g;
+        struct sov_fault fault = {0};
+        CHECK(gguf_parse(&g, b.data, bytes, &fault) == SOV_ERR_UNSUPPORTED);
+        CHECK_MSG(contains(fault.message, "at most 1048576 are read"), "%s", fault.message);
     }
     builder_free(&b);
 }
@@ -623,6 +657,7 @@ int program_main(const struct platform_start *start) {
         {"refuses_tensors", test_refuses_tensors},
         {"survives_mutations", test_survives_mutations},
         {"many_keys_are_fast", test_many_keys_are_fast},
+        {"limits", test_limits},
         {"opens_files", test_opens_files},
         {"joins_shards", test_joins_shards},
     };

@@ -10,7 +10,7 @@
 #define SEED 99u
 
 static struct sampler sampler;
-static u8 memory[VOCAB_MAX * 24 + SAMPLER_BINS * 4 + 4096];
+static u8 memory[VOCAB_MAX * 28 + SAMPLER_BINS * 4 + 4096];
 
 static void use_vocab(u32 n) {
     struct arena arena = arena_over(memory, sizeof memory);
@@ -22,9 +22,8 @@ static void use_vocab(u32 n) {
 static u32 draw(const f32 *logits, const struct sample_params *params, u64 position) {
     u32 token = 0xffffffff;
     struct sov_fault fault = {0};
-    enum sov_status status = sov_sample_token(&sampler, logits, params,
-                                              (struct sample_draw){.position = position}, &token,
-                                              &fault);
+    enum sov_status status = sov_sample_token(
+        &sampler, logits, params, (struct sample_draw){.position = position}, &token, &fault);
     CHECK_MSG(status == SOV_OK, "%s", fault.message);
     return token;
 }
@@ -51,22 +50,24 @@ static void philox_known_answers(void) {
 }
 
 static void uniform_uses_position_index_and_seed(void) {
-    f64 a = sample_uniform(1, (struct sample_draw){2, 0});
+    f64 a = sample_uniform(1, (struct sample_draw){.position = 2, .index = 0});
     CHECK(a >= 0.0 && a < 1.0);
-    CHECK(a == sample_uniform(1, (struct sample_draw){2, 0}));
-    CHECK(a != sample_uniform(2, (struct sample_draw){2, 0}));
-    CHECK(a != sample_uniform(1, (struct sample_draw){3, 0}));
-    CHECK(a != sample_uniform(1, (struct sample_draw){2, 1}));
-    CHECK(a != sample_uniform(1ull << 32, (struct sample_draw){2, 0}));
+    CHECK(a == sample_uniform(1, (struct sample_draw){.position = 2, .index = 0}));
+    CHECK(a != sample_uniform(2, (struct sample_draw){.position = 2, .index = 0}));
+    CHECK(a != sample_uniform(1, (struct sample_draw){.position = 3, .index = 0}));
+    CHECK(a != sample_uniform(1, (struct sample_draw){.position = 2, .index = 1}));
+    CHECK(a != sample_uniform(1ull << 32, (struct sample_draw){.position = 2, .index = 0}));
     f64 sum = 0;
-    for (u64 i = 0; i < 100000; i++) sum += sample_uniform(5, (struct sample_draw){i, 0});
+    for (u64 i = 0; i < 100000; i++)
+        sum += sample_uniform(5, (struct sample_draw){.position = i, .index = 0});
     CHECK_MSG(sum > 49500 && sum < 50500, "mean of uniforms %g", sum / 100000);
 }
 
 static void greedy_takes_the_lowest_of_equals(void) {
     f32 logits[] = {-0.0f, 1.0f, 3.0f, 3.0f, 2.0f};
     use_vocab(5);
-    struct sample_params params = {.temperature = 0, .top_k = 1, .top_p = 0.5f, .seed = 1};
+    struct sample_params params = {
+        .repeat_penalty = 1, .temperature = 0, .top_k = 1, .top_p = 0.5f, .seed = 1};
     CHECK(draw(logits, &params, 0) == 2);
     params.seed = 2; // plays no part
     CHECK(draw(logits, &params, 9) == 2);
@@ -82,29 +83,50 @@ static void refused(void) {
     f32 logits[] = {1.0f, 2.0f};
     use_vocab(2);
     const f32 nan = f32_from_bits(0x7fc00000), inf = f32_from_bits(0x7f800000);
-    const struct {
-        struct sample_params params;
-        const char *field;
-    } cases[] = {
-        {{.temperature = -1, .top_p = 1}, "temperature"}, {{.temperature = nan, .top_p = 1}, "temperature"},
-        {{.temperature = inf, .top_p = 1}, "temperature"}, {{.temperature = 1e-8f, .top_p = 1}, "temperature"},
-        {{.temperature = 1, .top_p = 1.5f}, "top_p"},     {{.temperature = 1, .top_p = -0.1f}, "top_p"},
-        {{.temperature = 1, .top_p = nan}, "top_p"},      {{.temperature = 1, .top_p = 1, .min_p = 2}, "min_p"},
-        {{.temperature = 1, .top_p = 1, .min_p = nan}, "min_p"},
-    };
-    for (u32 i = 0; i < COUNT_OF(cases); i++) {
+    static const struct logit_bias too_much = {0, 1e7f};
+    struct sample_params bad_params[13];
+    static const char *const fields[COUNT_OF(bad_params)] = {"temperature",
+                                                             "temperature",
+                                                             "temperature",
+                                                             "temperature",
+                                                             "top_p",
+                                                             "top_p",
+                                                             "top_p",
+                                                             "min_p",
+                                                             "min_p",
+                                                             "repeat_penalty",
+                                                             "frequency_penalty",
+                                                             "presence_penalty",
+                                                             "logit_bias"};
+    for (u32 i = 0; i < COUNT_OF(bad_params); i++) bad_params[i] = sample_params_default();
+    bad_params[0].temperature = -1;
+    bad_params[1].temperature = nan;
+    bad_params[2].temperature = inf;
+    bad_params[3].temperature = 1e-8f;
+    bad_params[4].top_p = 1.5f;
+    bad_params[5].top_p = -0.1f;
+    bad_params[6].top_p = nan;
+    bad_params[7].min_p = 2;
+    bad_params[8].min_p = nan;
+    bad_params[9].repeat_penalty = 0;
+    bad_params[10].frequency_penalty = 2.5f;
+    bad_params[11].presence_penalty = nan;
+    bad_params[12].biases = &too_much;
+    bad_params[12].n_biases = 1;
+    for (u32 i = 0; i < COUNT_OF(bad_params); i++) {
         struct sov_fault fault = {0};
         u32 token = 77;
-        enum sov_status status = sov_sample_token(&sampler, logits, &cases[i].params,
+        enum sov_status status = sov_sample_token(&sampler, logits, &bad_params[i],
                                                   (struct sample_draw){0}, &token, &fault);
         CHECK_MSG(status == SOV_ERR_ARGUMENT && token == 77, "case %u: %s", i, fault.message);
-        CHECK(str_starts_with(str_from_z(fault.message), str_from_z(cases[i].field)));
+        CHECK(str_starts_with(str_from_z(fault.message), str_from_z(fields[i])));
     }
     const f32 bad[] = {nan, inf, -inf};
     for (u32 i = 0; i < COUNT_OF(bad); i++) {
         for (int greedy = 0; greedy < 2; greedy++) {
             f32 with_bad[] = {1.0f, bad[i]};
-            struct sample_params params = {.temperature = greedy ? 0.0f : 1.0f, .top_p = 1};
+            struct sample_params params = {
+                .repeat_penalty = 1, .temperature = greedy ? 0.0f : 1.0f, .top_p = 1};
             struct sov_fault fault = {0};
             u32 token = 77;
             CHECK(sov_sample_token(&sampler, with_bad, &params, (struct sample_draw){0}, &token,
@@ -113,7 +135,7 @@ static void refused(void) {
         }
     }
     f32 large[] = {1.0f, 3e38f};
-    struct sample_params params = {.temperature = 1e-5f, .top_p = 1};
+    struct sample_params params = {.repeat_penalty = 1, .temperature = 1e-5f, .top_p = 1};
     u32 token = 77;
     CHECK(sov_sample_token(&sampler, large, &params, (struct sample_draw){0}, &token, NULL) ==
           SOV_ERR_NON_FINITE);
@@ -136,7 +158,7 @@ static void top_k_without_limit(void) {
         u32 first = 0;
         for (u32 i = 0; i < COUNT_OF(all); i++) {
             struct sample_params params = {
-                .temperature = 1, .top_k = all[i], .top_p = 1, .seed = 7};
+                .repeat_penalty = 1, .temperature = 1, .top_k = all[i], .top_p = 1, .seed = 7};
             u32 token = draw(logits, &params, position);
             if (i == 0) first = token;
             CHECK_MSG(token == first, "top_k %d draws %u, not %u", all[i], token, first);
@@ -174,7 +196,8 @@ static u32 plain_draw(const f32 *logits, u32 n, const struct sample_params *p, u
     while (kept > 1 && probability[kept - 1] < p->min_p) kept--;
     total = sum = 0;
     for (u32 i = 0; i < kept; i++) total += (f64)probability[i];
-    f64 threshold = sample_uniform(p->seed, (struct sample_draw){position, 0}) * total;
+    f64 threshold =
+        sample_uniform(p->seed, (struct sample_draw){.position = position, .index = 0}) * total;
     for (u32 i = 0; i < kept; i++) {
         sum += (f64)probability[i];
         if (sum > threshold) return ids[i];
@@ -197,6 +220,7 @@ static void equals_the_plain_definition(void) {
             for (u32 i = 0; i < n; i++) logits[i] = (f32)(i32)logits[i];
         }
         struct sample_params params = {
+            .repeat_penalty = 1,
             .temperature = temperatures[test_random_below(&random, COUNT_OF(temperatures))],
             .top_k = (i32)test_random_below(&random, 2 * n + 2) - 1,
             .top_p = top_ps[test_random_below(&random, COUNT_OF(top_ps))],
@@ -221,11 +245,13 @@ static void f16_is_f32_widened(void) {
         halves[i] = f32_to_f16((f32)(test_random_unit(&random) * 8));
         widened[i] = f16_to_f32(halves[i]);
     }
-    struct sample_params params = {.temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .seed = 3};
+    struct sample_params params = {
+        .repeat_penalty = 1, .temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .seed = 3};
     for (u64 position = 0; position < 200; position++) {
         u32 token = 0;
-        CHECK(sov_sample_token_f16(&sampler, halves, &params, (struct sample_draw){position, 0},
-                                   &token, NULL) == SOV_OK);
+        CHECK(sov_sample_token_f16(&sampler, halves, &params,
+                                   (struct sample_draw){.position = position, .index = 0}, &token,
+                                   NULL) == SOV_OK);
         CHECK(token == draw(widened, &params, position));
     }
     halves[3] = 0x7c00; // infinity
@@ -238,7 +264,8 @@ static void f16_is_f32_widened(void) {
 static void distribution(void) {
     const f32 logits[] = {0.0f, 1.0f, 2.0f, -1.0f, 0.5f};
     use_vocab(5);
-    struct sample_params params = {.temperature = 1, .top_p = 1, .seed = 12345};
+    struct sample_params params = {
+        .repeat_penalty = 1, .temperature = 1, .top_p = 1, .seed = 12345};
     u32 counts[5] = {0};
     const u32 n = 20000;
     for (u64 i = 0; i < n; i++) counts[draw(logits, &params, i)]++;
@@ -253,6 +280,98 @@ static void distribution(void) {
     }
 }
 
+// The penalties of llama.cpp, by hand: repeat first, then frequency and presence; the window counts
+// from the end.
+static void penalties(void) {
+    const f32 logits[] = {4.0f, 3.0f, -1.0f, 2.5f};
+    const u32 history[] = {0, 2, 0, 1};
+    use_vocab(4);
+    const struct {
+        const char *name;
+        f32 repeat, frequency, presence;
+        i32 window;
+        u32 expected;
+    } table[] = {
+        {"none", 1, 0, 0, -1, 0},
+        {"repeat 2: 2, 1.5, -2, 2.5", 2, 0, 0, -1, 3},
+        {"repeat 1.5: 2.67, 2, -1.5, 2.5", 1.5f, 0, 0, -1, 0},
+        {"frequency 1: 2, 2, -2, 2.5", 1, 1, 0, -1, 3},
+        {"frequency 0.7: 2.6, 2.3", 1, 0.7f, 0, -1, 0},
+        {"presence 1.2: 2.8, 1.8", 1, 0, 1.2f, -1, 0},
+        {"presence 2: 2, 1", 1, 0, 2, -1, 3},
+        {"repeat 2, window 1: 4, 1.5", 2, 0, 0, 1, 0},
+        {"repeat 2, window 2: 2, 1.5, -1, 2.5", 2, 0, 0, 2, 3},
+        {"repeat 2, no window", 2, 0, 0, 0, 0},
+        {"negative frequency -2 prefers what was said twice", 1, -2, 0, -1, 0},
+    };
+    for (u32 i = 0; i < COUNT_OF(table); i++) {
+        struct sample_params params = sample_params_default();
+        params.temperature = 0;
+        params.repeat_penalty = table[i].repeat;
+        params.frequency_penalty = table[i].frequency;
+        params.presence_penalty = table[i].presence;
+        params.penalty_window = table[i].window;
+        u32 token = 77;
+        struct sample_draw at = {.position = 4, .history = history, .n_history = 4};
+        for (u32 twice = 0; twice < 2; twice++) { // counts are cleared in between
+            CHECK(sov_sample_token(&sampler, logits, &params, at, &token, NULL) == SOV_OK);
+            CHECK_MSG(token == table[i].expected, "%s: token %u", table[i].name, token);
+        }
+    }
+}
+
+static void biases(void) {
+    const f32 logits[] = {4.0f, 3.0f, -1.0f};
+    use_vocab(3);
+    const f32 ban = f32_from_bits(0xff800000);
+    const struct logit_bias table[][3] = {
+        {{0, -2.0f}, {1, 0.0f}, {2, 0.0f}},   {{0, ban}, {1, 0.0f}, {2, 4.5f}},
+        {{0, ban}, {1, ban}, {2, 0.0f}},      {{0, -100.0f}, {1, -100.0f}, {2, -100.0f}},
+        {{0, -2.0f}, {0, -2.0f}, {1, -2.5f}},
+    };
+    static const u32 expected[] = {1, 2, 2, 0, 1};
+    struct sample_params params = sample_params_default();
+    params.n_biases = 3;
+    for (u32 i = 0; i < COUNT_OF(table); i++) {
+        params.biases = table[i];
+        params.temperature = 0;
+        CHECK_MSG(draw(logits, &params, 0) == expected[i], "greedy, row %u", i);
+        params.temperature = 1;
+        params.top_k = 1;
+        CHECK_MSG(draw(logits, &params, 0) == expected[i], "top_k 1, row %u", i);
+    }
+    const struct logit_bias all[] = {{0, ban}, {1, ban}, {2, ban}}, beyond[] = {{3, 1.0f}};
+    u32 token = 77;
+    params.biases = all;
+    CHECK(sov_sample_token(&sampler, logits, &params, (struct sample_draw){0}, &token, NULL) ==
+          SOV_ERR_NON_FINITE);
+    params.biases = beyond;
+    params.n_biases = 1;
+    CHECK(sov_sample_token(&sampler, logits, &params, (struct sample_draw){0}, &token, NULL) ==
+          SOV_ERR_ARGUMENT);
+    CHECK(token == 77);
+}
+
+static void logprobs(void) {
+    f32 logits[200];
+    struct test_random random = {SEED + 3};
+    use_vocab(200);
+    fill_random(logits, 200, &random, 20);
+    logits[17] = logits[90] = 11; // a tie at the top
+    struct token_logprob top[200], own;
+    u32 n = sample_logprobs(&sampler, logits, 5, 500, &own, top);
+    CHECK(n == 200 && top[0].token == 17 && top[1].token == 90);
+    f64 sum = 0;
+    for (u32 i = 0; i < n; i++) {
+        sum += math_exp(top[i].logprob);
+        if (i > 0) CHECK(top[i].logprob <= top[i - 1].logprob);
+        if (top[i].token == 5) CHECK(top[i].logprob == own.logprob);
+    }
+    CHECK_MSG(sum > 1 - 1e-12 && sum < 1 + 1e-12, "probabilities sum to %.17g", sum);
+    CHECK(sample_logprobs(&sampler, logits, 5, 0, &own, top) == 0 && own.token == 5);
+    CHECK(sample_logprobs(&sampler, logits, 5, 3, &own, top) == 3 && top[0].token == 17);
+}
+
 static const struct test_case cases[] = {
     {"philox known answers", philox_known_answers},
     {"uniform", uniform_uses_position_index_and_seed},
@@ -262,6 +381,9 @@ static const struct test_case cases[] = {
     {"equals the plain definition", equals_the_plain_definition},
     {"f16 is f32 widened", f16_is_f32_widened},
     {"distribution", distribution},
+    {"penalties", penalties},
+    {"biases", biases},
+    {"logprobs", logprobs},
 };
 
 int program_main(const struct platform_start *start) {

@@ -26,7 +26,7 @@ static void expect_text(int line, const char *what, const struct text *t, const 
 
 // --- slices ---
 
-static int sign(int x) { return (x > 0) - (x < 0); }
+static int sign_of(int x) { return (x > 0) - (x < 0); }
 
 static void slices_compare_bytewise(void) {
     static const struct {
@@ -42,7 +42,7 @@ static void slices_compare_bytewise(void) {
         {{NULL, 0}, STR("x"), -1, false},     {STR("x"), {NULL, 0}, 1, true},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
-        CHECK_MSG(sign(str_compare(rows[i].a, rows[i].b)) == rows[i].order, "row %u", i);
+        CHECK_MSG(sign_of(str_compare(rows[i].a, rows[i].b)) == rows[i].order, "row %u", i);
         CHECK_MSG(str_equal(rows[i].a, rows[i].b) == (rows[i].order == 0), "row %u", i);
         CHECK_MSG(str_starts_with(rows[i].a, rows[i].b) == rows[i].starts, "row %u", i);
     }
@@ -54,32 +54,31 @@ static void slices_compare_bytewise(void) {
 static void integers_are_parsed_whole(void) {
     static const struct {
         const char *text;
-        bool u64_ok;
         u64 u64_value;
-        bool i64_ok;
         i64 i64_value;
+        bool u64_ok, i64_ok;
     } rows[] = {
-        {"0", true, 0, true, 0},
-        {"007", true, 7, true, 7},
-        {"42", true, 42, true, 42},
-        {"9223372036854775807", true, LLONG_MAX, true, LLONG_MAX},
-        {"9223372036854775808", true, 1ull << 63, false, 0},
-        {"-9223372036854775808", false, 0, true, LLONG_MIN},
-        {"-9223372036854775809", false, 0, false, 0},
-        {"18446744073709551615", true, ~0ull, false, 0},
-        {"18446744073709551616", false, 0, false, 0},
-        {"99999999999999999999", false, 0, false, 0},
-        {"-1", false, 0, true, -1},
-        {"+1", false, 0, true, 1},
-        {"-0", false, 0, true, 0},
-        {"", false, 0, false, 0},
-        {"-", false, 0, false, 0},
-        {"--1", false, 0, false, 0},
-        {" 1", false, 0, false, 0},
-        {"1 ", false, 0, false, 0},
-        {"0x10", false, 0, false, 0},
-        {"1.0", false, 0, false, 0},
-        {"1e3", false, 0, false, 0},
+        {"0", 0, 0, true, true},
+        {"007", 7, 7, true, true},
+        {"42", 42, 42, true, true},
+        {"9223372036854775807", LLONG_MAX, LLONG_MAX, true, true},
+        {"9223372036854775808", 1ull << 63, 0, true, false},
+        {"-9223372036854775808", 0, LLONG_MIN, false, true},
+        {"-9223372036854775809", 0, 0, false, false},
+        {"18446744073709551615", ~0ull, 0, true, false},
+        {"18446744073709551616", 0, 0, false, false},
+        {"99999999999999999999", 0, 0, false, false},
+        {"-1", 0, -1, false, true},
+        {"+1", 0, 1, false, true},
+        {"-0", 0, 0, false, true},
+        {"", 0, 0, false, false},
+        {"-", 0, 0, false, false},
+        {"--1", 0, 0, false, false},
+        {" 1", 0, 0, false, false},
+        {"1 ", 0, 0, false, false},
+        {"0x10", 0, 0, false, false},
+        {"1.0", 0, 0, false, false},
+        {"1e3", 0, 0, false, false},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         struct str s = str_from_z(rows[i].text);
@@ -176,6 +175,8 @@ static void integers_are_formatted(void) {
     CHECK_FORMAT("18446744073709551615", "%lu", ~0ul);
     CHECK_FORMAT("fedcba9876543210", "%llx", 0xfedcba9876543210ull);
     CHECK_FORMAT("[    7|7    |00007]", "[%5u|%-5u|%05u]", 7u, 7u, 7u);
+    const char *volatile both = "[%-05u]"; // the compiler would warn: left wins, as in C
+    CHECK_FORMAT("[7    ]", both, 7u);
     CHECK_FORMAT("[   -7|-7   |-0007]", "[%5d|%-5d|%05d]", -7, -7, -7);
     CHECK_FORMAT("0000beef 12345", "%08x %4x", 0xbeefu, 0x12345u);
     CHECK_FORMAT("[123456]", "[%3d]", 123456); // a width is no maximum

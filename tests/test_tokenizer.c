@@ -317,6 +317,25 @@ static void longest_special_first(void) {
     EXPECT(t, "<|eot|", TOKENIZE_SPECIAL, "<|||e|o|t||");
 }
 
+static void many_specials(void) {
+    start_words("gpt-2");
+    char name[32];
+    for (u32 i = 0; i < 1000; i++) { // in no order
+        struct text t = TEXT_OVER_ARRAY(name);
+        text_format(&t, "<x%u>", i * 271 % 1000);
+        vocab_add(vocab, (struct str){(const u8 *)t.data, t.len}, TOKEN_USER_DEFINED, 0);
+    }
+    const struct tokenizer *t = create();
+    for (u32 i = 0; i < 1000; i++) {
+        struct text text = TEXT_OVER_ARRAY(name);
+        text_format(&text, "<x%u>", i);
+        struct str special = {(const u8 *)text.data, text.len};
+        struct encoded e = encode(t, special, 0);
+        CHECK_MSG(e.n == 1 && str_equal(vocab->texts[e.ids[0]], special), "%s", name);
+    }
+    EXPECT(t, "<x1><x12<x123><x1234>", 0, "<x1>|<|x|12|<x123>|<|x|123|4|>");
+}
+
 // --- BOS, EOS, end tokens ---
 
 static void bos_and_eos_rules(void) {
@@ -787,6 +806,9 @@ static void naive_encode(struct naive *n, struct str text, u32 flags) {
 // --- random vocabularies ---
 
 static struct test_random rng;
+// Of every two vocabularies one is dense: all from three letters, so that nearly every pair in a
+// text has a merge and queues hold many stale entries.
+static bool dense;
 
 static u32 below(u32 limit) { return test_random_below(&rng, limit); }
 
@@ -803,7 +825,8 @@ static struct str random_text(usize bytes_max) {
     usize want = below((u32)bytes_max + 1);
     struct text t = text_over(grab(want + 8), want + 8);
     while (t.len < want) {
-        if (below(40) == 0) text_put_byte(&t, (u8)below(256));
+        if (dense && below(20) > 0) text_put_byte(&t, (u8)('a' + below(3)));
+        else if (below(40) == 0) text_put_byte(&t, (u8)below(256));
         else text_put(&t, str_from_z(parts[below(COUNT_OF(parts))]));
     }
     return (struct str){(const u8 *)t.data, MIN(t.len, bytes_max)};
@@ -825,7 +848,8 @@ static void random_bpe(void) {
     static const char *const letters[] = {"a", "b", "c", "Ġ", "Ċ", "1", "Ã", "©", "s", "'"};
     vocab_add_letters(vocab);
     u32 pool[64], n_pool = 0;
-    for (u32 i = 0; i < COUNT_OF(letters); i++) pool[n_pool++] = naive_find(str_from_z(letters[i]));
+    for (u32 i = 0; i < (dense ? 3 : COUNT_OF(letters)); i++)
+        pool[n_pool++] = naive_find(str_from_z(letters[i]));
     struct str pairs[64][2];
     u32 n_pairs = 0;
     for (u32 tries = 0; tries < 60; tries++) {
@@ -859,7 +883,7 @@ static void random_spm(void) {
     static const char *const characters[] = {"a", "b", "c", "▁", "é", "日", "1", "<", ">", "."};
     vocab_add_byte_tokens(vocab, TOKEN_BYTE);
     u32 pool[64], n_pool = 0;
-    u32 n_characters = 4 + below(COUNT_OF(characters) - 3);
+    u32 n_characters = dense ? 4 : 4 + below(COUNT_OF(characters) - 3);
     for (u32 i = 0; i < n_characters; i++) {
         if (i > 1 && below(8) == 0) continue;
         pool[n_pool++] = vocab_add(vocab, str_from_z(characters[i]), TOKEN_NORMAL, -20);
@@ -886,6 +910,7 @@ static void compare_with_naive(void (*random_vocabulary)(void), u32 n_vocabulari
     rng.state = SEED;
     test_note("seed %u", SEED);
     for (u32 v = 0; v < n_vocabularies; v++) {
+        dense = v % 2 == 0;
         random_vocabulary();
         const struct tokenizer *t = create();
         struct naive *n = grab(sizeof *n);
@@ -903,16 +928,17 @@ static void compare_with_naive(void (*random_vocabulary)(void), u32 n_vocabulari
 }
 
 static void bpe_equals_a_second_way(void) {
-    compare_with_naive(random_bpe, test_option("FULL") != NULL ? 2000 : 60, 30);
+    compare_with_naive(random_bpe, test_option("FULL") != NULL ? 2000 : 150, 30);
 }
 
 static void spm_equals_a_second_way(void) {
-    compare_with_naive(random_spm, test_option("FULL") != NULL ? 2000 : 60, 30);
+    compare_with_naive(random_spm, test_option("FULL") != NULL ? 2000 : 150, 30);
 }
 
 // T3, T4: any bytes come back, but for U+2581 in SPM and user-defined tokens with one.
 static void any_bytes_come_back(void) {
     rng.state = SEED + 1;
+    dense = false;
     for (u32 round = 0; round < 400; round++) {
         bool spm = round % 2 == 0;
         if (spm) start_spm(below(2) == 0);
@@ -923,9 +949,9 @@ static void any_bytes_come_back(void) {
             struct str text = random_text(60);
             u8 *bytes = grab(text.len + 1);
             usize len = 0;
-            for (usize at = 0; at < text.len;) { // U+2581 left out
-                if (text.len - at >= 3 && memcmp(text.data + at, "▁", 3) == 0) at += 3;
-                else bytes[len++] = below(10) == 0 ? (u8)below(128) : text.data[at++];
+            for (usize at = 0; at < text.len; at++) { // U+2581 left out
+                bytes[len++] = below(10) == 0 ? (u8)below(256) : text.data[at];
+                if (len >= 3 && memcmp(bytes + len - 3, "▁", 3) == 0) len -= 3;
             }
             text = (struct str){bytes, len};
             u32 flags = below(8) & (TOKENIZE_SPECIAL | TOKENIZE_BOS_EOS);
@@ -1133,6 +1159,12 @@ static void start_runs(u32 model) {
 }
 #define RUN_MODELS 6
 
+// Of the models, the next one that a short run looks at: gpt-2, llama-bpe and SPM.
+static u32 next_model(u32 model) {
+    if (test_option("FULL") != NULL) return model + 1;
+    return model == 0 ? 2 : model == 2 ? RUN_MODELS - 1 : RUN_MODELS;
+}
+
 static struct str repeated(const char *unit, usize bytes) {
     struct str u = str_from_z(unit);
     u8 *data = grab(bytes);
@@ -1150,11 +1182,12 @@ static u64 encode_ns(const struct tokenizer *t, struct str text) {
     return ns;
 }
 
-// B4, T2: twice the text takes at most 2.5 times as long. The best of some tries counts, as others
-// use this machine too; a quadratic part shows as 4 in every one of them.
+// B4, T2: twice the text takes at most 2.5 times as long. Other programs use this machine too: the
+// texts are short enough that a run of the best of many tries is not interrupted, and a quadratic
+// part would show as 4 in every one of them.
 static void time_grows_with_the_text(void) {
-    usize bytes = test_option("FULL") != NULL ? 1u << 20 : 200000;
-    for (u32 model = 0; model < RUN_MODELS; model++) {
+    usize bytes = 16000;
+    for (u32 model = 0; model < RUN_MODELS; model = next_model(model)) {
         start_runs(model);
         const struct tokenizer *t = create();
         for (u32 u = 0; u < COUNT_OF(long_units); u++) {
@@ -1162,7 +1195,7 @@ static void time_grows_with_the_text(void) {
             struct str whole = repeated(long_units[u], bytes), half = whole;
             half.len = whole.len / 2 - whole.len / 2 % 2;
             u64 best_half = ~0ull, best_whole = ~0ull;
-            for (u32 tries = 0; tries < 20; tries++) {
+            for (u32 tries = 0; tries < 100; tries++) {
                 best_half = MIN(best_half, encode_ns(t, half));
                 best_whole = MIN(best_whole, encode_ns(t, whole));
                 if (tries > 0 && best_whole <= 2 * best_half + best_half / 2) break;
@@ -1170,8 +1203,24 @@ static void time_grows_with_the_text(void) {
             CHECK_MSG(best_whole <= 2 * best_half + best_half / 2,
                       "model %u, \"%s\": %llu us for %llu bytes, %llu us for half of it", model,
                       long_units[u], best_whole / 1000, (u64)bytes, best_half / 1000);
-            CHECK_MSG(best_whole < 1000000000, "model %u, \"%s\": %llu ms", model, long_units[u],
-                      best_whole / 1000000);
+            memory.used = used;
+        }
+    }
+}
+
+// B4: 200,000 bytes in under a second (it is some 0.03 s, or 0.1 s with sanitizers).
+static void long_runs_are_fast(void) {
+    for (u32 model = 0; model < RUN_MODELS; model = next_model(model)) {
+        start_runs(model);
+        const struct tokenizer *t = create();
+        for (u32 u = 0; u < COUNT_OF(long_units); u++) {
+            usize used = memory.used;
+            struct str text = repeated(long_units[u], 200000);
+            u64 best = ~0ull;
+            for (u32 tries = 0; tries < 5 && best >= 1000000000; tries++)
+                best = MIN(best, encode_ns(t, text));
+            CHECK_MSG(best < 1000000000, "model %u, \"%s\": %llu ms", model, long_units[u],
+                      best / 1000000);
             memory.used = used;
         }
     }
@@ -1217,7 +1266,7 @@ __attribute__((noinline, no_sanitize("address", "undefined"))) static usize stac
 }
 
 static void stack_is_small(void) {
-    for (u32 model = 0; model < RUN_MODELS; model++) {
+    for (u32 model = 0; model < RUN_MODELS; model = next_model(model)) {
         start_runs(model);
         const struct tokenizer *t = create();
         for (u32 u = 0; u < COUNT_OF(long_units); u++) {
@@ -1241,6 +1290,7 @@ static const struct test_case cases[] = {
     {"dummy_space_once", dummy_space_once},
     {"text_cannot_inject_control_tokens", text_cannot_inject_control_tokens},
     {"longest_special_first", longest_special_first},
+    {"many_specials", many_specials},
     {"bos_and_eos_rules", bos_and_eos_rules},
     {"ordinary_token_as_bos", ordinary_token_as_bos},
     {"end_tokens", end_tokens},
@@ -1258,6 +1308,7 @@ static const struct test_case cases[] = {
     {"limits_of_encoding", limits_of_encoding},
     {"finding_tokens", finding_tokens},
     {"time_grows_with_the_text", time_grows_with_the_text},
+    {"long_runs_are_fast", long_runs_are_fast},
     {"time_with_special_tokens", time_with_special_tokens},
     {"stack_is_small", stack_is_small},
 };

@@ -68,9 +68,10 @@ static inline void vocab_add_merge(struct vocab *v, struct str left, struct str 
 
 // A merge and, when it is not there yet, the token that it makes. Texts are in letters (BPE).
 static inline void vocab_merge(struct vocab *v, const char *left, const char *right) {
-    char memory[256];
+    char memory[1024];
     struct text joined = TEXT_OVER_ARRAY(memory);
     text_format(&joined, "%s%s", left, right);
+    assert(!joined.truncated);
     struct str result = {(const u8 *)joined.data, joined.len};
     bool known = false;
     for (u32 id = 0; id < v->source.n_tokens; id++)

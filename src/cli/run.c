@@ -332,10 +332,7 @@ static enum sov_status run(struct session *session, struct run_options *o, struc
 int cli_run(const struct command *command, const struct platform_start *start) {
     struct run_options o = {
         .n_new = -1,
-        .sampling = {.temperature = SAMPLE_TEMPERATURE_DEFAULT,
-                     .top_k = SAMPLE_TOP_K_DEFAULT,
-                     .top_p = SAMPLE_TOP_P_DEFAULT,
-                     .min_p = SAMPLE_MIN_P_DEFAULT},
+        .sampling = sample_params_default(),
     };
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;

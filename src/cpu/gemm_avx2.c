@@ -379,7 +379,7 @@ KERNEL_INLINE __m256i dot_32(__m256i w0, __m256i w1, __m256i a0, __m256i a1) {
 
 // The group value of 8 rows whose blocks lie at row[r] + at.
 KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES], usize at,
-                                     u32 n_blocks, const struct token_group *x, const u8 *ahead) {
+                                     u32 n_blocks, const struct token_group *x, const u8 **ahead) {
     __m256 G = _mm256_setzero_ps();
     for (u32 b = 0; b < n_blocks; b++) {
         __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
@@ -398,20 +398,18 @@ KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES]
         block_scales(type, row, at, &d, &m);
         G = fma_i32(d, isum, G);
         if (form_of(type) == FORM_D_M) G = fma_i32(m, asum, G);
-        prefetch(ahead, LANES * block_bytes(type));
+        prefetch_step(ahead, LANES * block_bytes(type));
         at += block_bytes(type);
-        ahead += LANES * block_bytes(type);
     }
     return G;
 }
 
 KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[LANES], usize at,
-                                          const struct token_group *x, const u8 *ahead) {
+                                          const struct token_group *x, const u8 **ahead) {
     enum group_form form = form_of(type);
     struct panel_scales s;
     __m256 S = _mm256_setzero_ps();
     super_scales(type, row, at, &s);
-    prefetch(ahead, LANES * block_bytes(type));
     if (form == FORM_INT || form == FORM_INT_MIN) { // rows one by one: their scales are row data
         __m256i sum[LANES];
         UNROLL_FULLY
@@ -419,6 +417,7 @@ KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[L
             i16 scale[16];
             row_scales(type, row[r] + at, scale);
             sum[r] = _mm256_setzero_si256();
+            prefetch_step(ahead, block_bytes(type));
             UNROLL_FULLY
             for (u32 b = 0; b < GROUP_BLOCKS; b++) {
                 __m256i w0, w1;
@@ -434,6 +433,7 @@ KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[L
     for (u32 b = 0; b < GROUP_BLOCKS; b++) {
         __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
         __m256i sum[LANES], sum_upper[LANES];
+        prefetch_step(ahead, LANES * block_bytes(type) / GROUP_BLOCKS);
         UNROLL_FULLY
         for (u32 r = 0; r < LANES; r++) {
             __m256i w0, w1;
@@ -464,19 +464,20 @@ KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[L
 
 KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end) {
     u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
+    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
+                                     args->row_bytes);
     for (u32 first = begin; first < end; first += LANES) {
         u32 n = MIN(end - first, LANES);
         const u8 *row[LANES];
         panel_rows(args, first, n, row);
-        const u8 *ahead = row[0] + LANES * args->row_bytes;
         __m256 total = _mm256_setzero_ps();
         for (u32 g = 0; g * OP_GROUP < args->k; g++) {
             struct token_group x = token_group_of(&args->xq, 0, g);
             usize at = (usize)g * group_bytes;
             u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
             __m256 value = is_super_block(type)
-                               ? group_of_super_block(type, row, at, &x, ahead + LANES * at)
-                               : group_of_blocks(type, row, at, n_blocks, &x, ahead + LANES * at);
+                               ? group_of_super_block(type, row, at, &x, &ahead)
+                               : group_of_blocks(type, row, at, n_blocks, &x, &ahead);
             total = _mm256_fmadd_ps(value, _mm256_set1_ps(*x.da), total);
         }
         put_rows(args, first, n, 0, total);
@@ -580,18 +581,20 @@ KERNEL_INLINE __m256 few_value(enum group_form form, panel_rows_q q, const struc
 KERNEL_INLINE void gemm_few(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
     struct few_scratch *few = scratch;
+    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
+                                     args->row_bytes);
     for (u32 first = begin; first < end; first += LANES) {
         u32 n = MIN(end - first, LANES);
         const u8 *row[LANES];
         panel_rows(args, first, n, row);
-        const u8 *ahead = row[0] + LANES * args->row_bytes;
         for (u32 t = 0; t < args->n_tokens; t++) store_f32x8(few->total[t], _mm256_setzero_ps());
         for (u32 g = 0; g * OP_GROUP < args->k; g++) {
             u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
             usize at = (usize)g * group_bytes;
-            prefetch(ahead + LANES * at, LANES * (usize)group_bytes);
+            u32 step_bytes = n_blocks * LANES * group_bytes / GROUP_BLOCKS / args->n_tokens;
             unpack(row, at, n_blocks, few->q, &few->scales);
             for (u32 t = 0; t < args->n_tokens; t++) {
+                prefetch_step(&ahead, step_bytes);
                 struct token_group x = token_group_of(&args->xq, t, g);
                 __m256 value = few_value(form, few->q, &few->scales, n_blocks, &x);
                 __m256 total = load_f32x8(few->total[t]);

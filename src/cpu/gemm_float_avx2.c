@@ -82,11 +82,13 @@ static void widen_group(const f16 *x, u32 n, f32 *wide) {
 
 // The value of the group of n elements at row[][] + at, for the 16 rows of a tile.
 KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PANELS][LANES],
-                                   usize at, u32 n, const f32 *x, __m256 g[TILE_PANELS]) {
+                                   usize at, u32 n, const f32 *x, const u8 **ahead,
+                                   __m256 g[TILE_PANELS]) {
     g[0] = g[1] = _mm256_setzero_ps();
     u32 i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         __m256 column[TILE_PANELS][BLOCK];
+        prefetch_step(ahead, TILE_ROWS * BLOCK * element_bytes(type));
         load_columns(type, row[0], at + (usize)i * element_bytes(type), column[0]);
         load_columns(type, row[1], at + (usize)i * element_bytes(type), column[1]);
         UNROLL_FULLY
@@ -97,6 +99,7 @@ KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PAN
         }
     }
     if (i == n) return;
+    prefetch_step(ahead, TILE_ROWS * (n - i) * element_bytes(type));
     for (u32 h = 0; h < TILE_PANELS; h++) {
         __m256 column[BLOCK];
         load_last_columns(type, row[h], at + (usize)i * element_bytes(type), n - i, column);
@@ -108,19 +111,19 @@ KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PAN
 
 KERNEL_INLINE void float_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end,
                              struct float_scratch *s) {
+    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, TILE_ROWS,
+                                     args->row_bytes);
     for (u32 first = begin; first < end; first += TILE_ROWS) {
         u32 n = MIN(end - first, TILE_ROWS);
         const u8 *row[TILE_PANELS][LANES];
         __m256 total[TILE_PANELS], g[TILE_PANELS];
         tile_rows(args, first, n, row);
-        const u8 *ahead = row[0][0] + TILE_ROWS * args->row_bytes;
         total[0] = total[1] = _mm256_setzero_ps();
         for (u32 at = 0; at < args->k; at += OP_GROUP) {
             u32 length = MIN(args->k - at, OP_GROUP);
             usize at_bytes = (usize)at * element_bytes(type);
             widen_group(args->x + at, length, s->x);
-            prefetch(ahead + TILE_ROWS * at_bytes, TILE_ROWS * (usize)length * element_bytes(type));
-            group_of_floats(type, row, at_bytes, length, s->x, g);
+            group_of_floats(type, row, at_bytes, length, s->x, &ahead, g);
             total[0] = _mm256_add_ps(total[0], g[0]);
             total[1] = _mm256_add_ps(total[1], g[1]);
         }

@@ -310,7 +310,11 @@ enum sov_status engine_step(struct engine *engine, const struct tokenizer *token
     if (status != SOV_OK) return status;
     u32 token = TOKEN_NONE;
     if (samples) {
-        struct sample_draw draw = {.position = engine->n_tokens};
+        struct sample_draw draw = {
+            .position = engine->n_tokens,
+            .history = engine->tokens,
+            .n_history = engine->n_tokens,
+        };
         status = sov_sample_token(&engine->sampler, logits, &engine->request.sampling, draw, &token,
                                   fault);
         if (status != SOV_OK) return status;

@@ -185,10 +185,10 @@ f64 math_pow(f64 base, f64 exponent) {
 #define TWO_OVER_PI 0x1.45f306dc9c883p-1
 #define TRIG_LARGEST 0x1p+27
 
-// x - n * pi/2 for n = rne(x * 2/pi), |x| <= 2^27; *quadrant = n mod 4. The first step is exact: both
-// operands are multiples of 2^-53 and the difference is below 1. The sum of the parts differs from
-// pi/2 by less than 2^-162, so n times it by less than 2^-135, and no f64 up to 2^27 is nearer than
-// 2^-90 to a multiple of pi/2.
+// x - n * pi/2 for n = rne(x * 2/pi), |x| <= 2^27; *quadrant = n mod 4. The first step is exact:
+// both operands are multiples of 2^-53 and the difference is below 1. The sum of the parts differs
+// from pi/2 by less than 2^-162, so n times it by less than 2^-135, and no f64 up to 2^27 is nearer
+// than 2^-90 to a multiple of pi/2.
 static struct pair reduce_by_half_pi(f64 x, u32 *quadrant) {
     f64 n = (x * TWO_OVER_PI + ROUNDING) - ROUNDING;
     *quadrant = (u32)(i32)n & 3;

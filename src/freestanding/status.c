@@ -17,7 +17,7 @@ const char *status_name(enum sov_status status) {
 
 const char *status_text(enum sov_status status) {
     static const char *const texts[] = {
-#define STATUS_TEXT(code, name, text) [code] = text,
+#define STATUS_TEXT(code, name, text) [code] = (text),
         SOV_STATUS_LIST(STATUS_TEXT)
 #undef STATUS_TEXT
     };

@@ -294,7 +294,14 @@ void text_put(struct text *t, struct str s) {
     t->data[t->len] = 0;
 }
 
-void text_put_byte(struct text *t, u8 byte) { text_put(t, (struct str){&byte, 1}); }
+void text_put_byte(struct text *t, u8 byte) {
+    if (t->len + 1 >= t->capacity) { // capacity 0 included
+        t->truncated = true;
+        return;
+    }
+    t->data[t->len++] = (char)byte;
+    t->data[t->len] = 0;
+}
 
 static void put_repeated(struct text *t, u8 byte, usize count) {
     for (usize i = 0; i < count && !t->truncated; i++) text_put_byte(t, byte);

@@ -809,6 +809,8 @@ static enum sov_status wrong_type(const struct gguf_key *key, const char *expect
                           is_array ? "array of " : "", gguf_type_name(key->element), expected);
 }
 
+static i32 load_i8(const u8 *p) { return p[0] < 128 ? p[0] : p[0] - 256; }
+
 enum sov_status gguf_get_u32(const struct gguf *gguf, struct str name, bool required, u32 *value,
                              struct sov_fault *fault) {
     const struct gguf_key *key;
@@ -822,7 +824,7 @@ enum sov_status gguf_get_u32(const struct gguf *gguf, struct str name, bool requ
     case GGUF_U16: number = load_u16(key->value); break;
     case GGUF_U32: number = load_u32(key->value); break;
     case GGUF_U64: number = load_u64(key->value); break;
-    case GGUF_I8: signed_number = (i8)key->value[0]; is_signed = true; break;
+    case GGUF_I8: signed_number = load_i8(key->value); is_signed = true; break;
     case GGUF_I16: signed_number = (i16)load_u16(key->value); is_signed = true; break;
     case GGUF_I32: signed_number = load_i32(key->value); is_signed = true; break;
     case GGUF_I64: signed_number = (i64)load_u64(key->value); is_signed = true; break;
@@ -894,7 +896,7 @@ bool gguf_element_f64(const struct gguf_key *key, u64 idx, f64 *value) {
     switch (key->element) {
     case GGUF_U8:
     case GGUF_BOOL: *value = p[0]; return true;
-    case GGUF_I8: *value = (i8)p[0]; return true;
+    case GGUF_I8: *value = load_i8(p); return true;
     case GGUF_U16: *value = load_u16(p); return true;
     case GGUF_I16: *value = (i16)load_u16(p); return true;
     case GGUF_U32: *value = load_u32(p); return true;

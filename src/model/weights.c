@@ -268,6 +268,7 @@ static void read_heads(struct loader *l) {
     p->n_head_kv = get_layered_u32(l, "attention.head_count_kv", false, p->n_head, 1, OP_HEADS_MAX);
     u32 key_length = get_u32(l, "attention.key_length", false, 0, 1, OP_HEAD_DIM_MAX);
     if (l->status != SOV_OK) return;
+    assert(p->n_head != 0 && p->n_head_kv != 0);
     if (p->n_head % p->n_head_kv != 0) {
         l->status = fault_set(l->fault, SOV_ERR_FORMAT,
                               "%s.attention.head_count is %u, not a multiple of "
@@ -365,7 +366,7 @@ static void read_params(struct loader *l, bool *llama3) {
     read_heads(l);
     read_vocabulary_size(l);
     read_rope(l, llama3);
-    p->context_train = get_u32(l, "context_length", false, 0, 1, 0xffffffff);
+    p->context_train = get_u32(l, "context_length", true, 0, 1, 0xffffffff);
     p->rms_eps = get_positive(l, "attention.layer_norm_rms_epsilon", true, 0);
     if (l->status != SOV_OK) return;
     p->attention_scale =

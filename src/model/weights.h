@@ -48,7 +48,7 @@ struct model_params {
     f32 rope_freq_base;
     enum rope_scaling rope_scaling;
     f32 rope_scaling_factor; // linear: positions are divided by it; 1 when none
-    u32 context_train;     // llama.context_length; 0 when absent
+    u32 context_train;     // llama.context_length, at least 1
     f32 rms_eps;
     f32 attention_scale;   // f32(1/sqrt(f64(head_dim))) unless the file says otherwise
     f32 embed_scale;       // 1, or f32(sqrt(n_embd))

@@ -125,8 +125,8 @@ struct kv_write_args {
 };
 
 // 8. attention. Unit: (tile, kv head), unit = tile * n_head_kv + kv_head; a tile is a run of rows
-// of one sequence at ascending, consecutive positions. The keys and values up to each row's position
-// are in the cache. Returns 1 when a score is not finite.
+// of one sequence at ascending, consecutive positions. The keys and values up to each row's
+// position are in the cache. Returns 1 when a score is not finite.
 struct attention_tile {
     u32 row, n_rows;      // n_rows <= OP_ATTENTION_TILE_ROWS
 };

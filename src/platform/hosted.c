@@ -55,7 +55,7 @@ static struct {
 
 // --- errors ---
 
-#define CHECK_NUMBER(name, number, meaning) static_assert(name == number, "as on Linux");
+#define CHECK_NUMBER(name, number, meaning) static_assert((name) == (number), "as on Linux");
 SYSTEM_ERROR_LIST(CHECK_NUMBER)
 #undef CHECK_NUMBER
 
@@ -119,7 +119,6 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
 // Waits until a read would not block. The watched signals are blocked from the look at the flag
 // until ppoll sleeps, so that none can slip in between and leave the read waiting.
 static enum sov_status wait_readable(int descriptor, struct sov_fault *fault) {
-    if (__atomic_load_n(&hosted.watching, __ATOMIC_RELAXED) == 0) return SOV_OK;
     sigset_t watched, before;
     sigemptyset(&watched);
     sigaddset(&watched, SIGINT);
@@ -140,15 +139,19 @@ static enum sov_status wait_readable(int descriptor, struct sov_fault *fault) {
 
 enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
                                    struct sov_fault *fault) {
+    bool wait = __atomic_load_n(&hosted.watching, __ATOMIC_RELAXED) != 0;
     for (;;) {
-        enum sov_status status = wait_readable(descriptor, fault);
+        enum sov_status status = wait ? wait_readable(descriptor, fault) : SOV_OK;
         if (status != SOV_OK) return status;
         ssize_t n = read(descriptor, buffer, bytes);
         if (n >= 0) {
             *n_read = (usize)n;
             return SOV_OK;
         }
-        if (errno != EINTR) return system_fail_descriptor(fault, "read", descriptor, errno);
+        wait = wait || errno == EAGAIN; // someone made our input non-blocking
+        if (errno != EINTR && errno != EAGAIN) {
+            return system_fail_descriptor(fault, "read", descriptor, errno);
+        }
     }
 }
 
@@ -170,9 +173,14 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
         ssize_t n = write(descriptor, (const u8 *)buffer + sum, bytes - sum);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return system_fail_descriptor(fault, "write", descriptor, errno);
-        sum += (usize)n;
+        if (n >= 0) {
+            sum += (usize)n;
+        } else if (errno == EAGAIN) { // someone made our output non-blocking: wait for room
+            struct pollfd poll_on = {.fd = descriptor, .events = POLLOUT};
+            poll(&poll_on, 1, -1);
+        } else if (errno != EINTR) {
+            return system_fail_descriptor(fault, "write", descriptor, errno);
+        }
     }
     return SOV_OK;
 }
@@ -237,6 +245,7 @@ enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
 }
 
 void platform_file_unmap(const u8 *data, u64 bytes) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): takes the const off, which munmap does not have
     release_guarded((void *)(usize)data, whole_pages(bytes));
 }
 

@@ -24,7 +24,7 @@
 #include "platform/platform.h"
 #include "platform/system_errors.h"
 
-#define ERROR_NUMBER(error, number, text) error = number,
+#define ERROR_NUMBER(error, number, text) error = (number),
 enum { SYSTEM_ERROR_LIST(ERROR_NUMBER) };
 #undef ERROR_NUMBER
 
@@ -231,7 +231,7 @@ enum sov_status platform_open(const char *path, enum platform_open_mode mode, in
 void platform_close(int descriptor) { call_close(descriptor); }
 
 enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) {
-    struct linux_stat status;
+    struct linux_stat status = {0};
     i64 result = call_fstat(descriptor, &status);
     if (result < 0) return system_fail_descriptor(fault, "size of", descriptor, -result);
     if ((status.mode & MODE_TYPE_MASK) != MODE_TYPE_REGULAR) {
@@ -316,7 +316,9 @@ bool platform_is_terminal(int descriptor) {
 
 // --- memory ---
 
-static void *pointer_from(i64 result) { return (void *)(usize)result; } // NOLINT(*-int-to-ptr)
+static void *pointer_from(i64 result) {
+    return (void *)(usize)result; // NOLINT(performance-no-int-to-ptr): an address from the kernel
+}
 
 void *platform_memory_map(usize bytes) {
     i64 mapped = call_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -381,14 +383,14 @@ struct platform_thread {
     u8 *mapping;
     u32 id; // of the kernel; it writes 0 and wakes the joiner when the thread has ended
 };
+static_assert(sizeof(struct platform_thread) % 16 == 0, "what lies below it is aligned as a stack");
 #define THREAD_MAPPING_BYTES (PAGE_BYTES + PLATFORM_STACK_BYTES)
 
 #define AFFINITY_WORDS 128 // 8,192 CPUs, the most that Linux can be built for
 
 u32 platform_cpu_count(void) {
-    u64 words[AFFINITY_WORDS];
-    i64 n_bytes =
-        linux_syscall(LINUX_SCHED_GETAFFINITY, 0, sizeof words, (u64)words, 0, 0, 0);
+    u64 words[AFFINITY_WORDS] = {0};
+    i64 n_bytes = linux_syscall(LINUX_SCHED_GETAFFINITY, 0, sizeof words, (u64)words, 0, 0, 0);
     u32 count = 0;
     for (i64 i = 0; i < n_bytes / (i64)sizeof words[0]; i++) {
         count += (u32)__builtin_popcountll(words[i]);
@@ -419,11 +421,12 @@ static _Noreturn void thread_entry(struct platform_thread *thread) {
 // function and its argument on the stack, which is a multiple of 16 after they are taken, and must
 // not return into the parent's frame.
 static i64 call_clone(struct platform_thread *thread) {
-    u64 *stack = (u64 *)((u64)thread & ~15ull) - 2;
+    u64 *stack = (u64 *)(void *)thread - 2;
     stack[0] = (u64)thread;
     stack[1] = (u64)thread_entry;
+    const u64 id_address = (u64)&thread->id;
     i64 result;
-    register u64 child_id __asm__("r10") = (u64)&thread->id;
+    register u64 child_id __asm__("r10") = id_address;
     register u64 no_tls __asm__("r8") = 0;
     __asm__ volatile("syscall\n\t"
                      "testq %%rax, %%rax\n\t"
@@ -436,7 +439,7 @@ static i64 call_clone(struct platform_thread *thread) {
                      "1:"
                      : "=a"(result)
                      : "a"((u64)LINUX_CLONE), "D"((u64)CLONE_FLAGS_THREAD), "S"(stack),
-                       "d"(&thread->id), "r"(child_id), "r"(no_tls)
+                       "d"(id_address), "r"(child_id), "r"(no_tls)
                      : "rcx", "r11", "cc", "memory");
     return result;
 }

@@ -66,14 +66,18 @@ static void put_error(const char *text) {
     linux_syscall(LINUX_WRITE, 2, (u64)text, len, 0, 0, 0);
 }
 
-_Noreturn void linux_start(const u64 *stack) {
-    u32 words[CPU_WORD_COUNT];
-    read_cpu_words(words);
-    const char *missing = cpu_missing_feature(words);
-    if (missing == NULL) linux_main(stack);
+static _Noreturn void refuse_cpu(const char *missing) {
     put_error("this program needs an x86-64-v3 CPU (AVX2, FMA, F16C, BMI1, BMI2, LZCNT, MOVBE; "
               "Intel since 2013, AMD since 2015); missing here: ");
     put_error(missing);
     put_error("\n");
     for (;;) linux_syscall(LINUX_EXIT_GROUP, 1, 0, 0, 0, 0, 0);
+}
+
+_Noreturn void linux_start(const u64 *stack) {
+    u32 words[CPU_WORD_COUNT];
+    read_cpu_words(words);
+    const char *missing = cpu_missing_feature(words);
+    if (missing != NULL) refuse_cpu(missing);
+    linux_main(stack);
 }

@@ -22,23 +22,24 @@ static inline const char *cpu_missing_feature(const u32 words[CPU_WORD_COUNT]) {
         u32 mask;
         const char *name;
     } needed[] = {
+        {CPU_LEAF7_EBX, 1u << 5, "AVX2"},
+        {CPU_LEAF1_ECX, 1u << 12, "FMA"},
+        {CPU_LEAF1_ECX, 1u << 29, "F16C"},
+        {CPU_LEAF7_EBX, 1u << 3, "BMI1"},
+        {CPU_LEAF7_EBX, 1u << 8, "BMI2"},
+        {CPU_EXTENDED1_ECX, 1u << 5, "LZCNT"},
+        {CPU_LEAF1_ECX, 1u << 22, "MOVBE"},
+        {CPU_LEAF1_ECX, 1u << 28, "AVX"},
+        {CPU_LEAF1_ECX, 1u << 27, "OSXSAVE (the system does not save extended registers)"},
+        {CPU_XCR0, 1u << 1 | 1u << 2, "YMM state (the system does not save AVX registers)"},
+        // Older levels, which every CPU with the above has; a virtual machine may still hide one.
         {CPU_LEAF1_ECX, 1u << 0, "SSE3"},
         {CPU_LEAF1_ECX, 1u << 9, "SSSE3"},
         {CPU_LEAF1_ECX, 1u << 13, "CMPXCHG16B"},
         {CPU_LEAF1_ECX, 1u << 19, "SSE4.1"},
         {CPU_LEAF1_ECX, 1u << 20, "SSE4.2"},
         {CPU_LEAF1_ECX, 1u << 23, "POPCNT"},
-        {CPU_LEAF1_ECX, 1u << 22, "MOVBE"},
         {CPU_EXTENDED1_ECX, 1u << 0, "LAHF/SAHF in 64-bit mode"},
-        {CPU_EXTENDED1_ECX, 1u << 5, "LZCNT"},
-        {CPU_LEAF7_EBX, 1u << 3, "BMI1"},
-        {CPU_LEAF7_EBX, 1u << 8, "BMI2"},
-        {CPU_LEAF1_ECX, 1u << 28, "AVX"},
-        {CPU_LEAF1_ECX, 1u << 12, "FMA"},
-        {CPU_LEAF1_ECX, 1u << 29, "F16C"},
-        {CPU_LEAF7_EBX, 1u << 5, "AVX2"},
-        {CPU_LEAF1_ECX, 1u << 27, "OSXSAVE (the system does not save extended registers)"},
-        {CPU_XCR0, 1u << 1 | 1u << 2, "YMM state (the system does not save AVX registers)"},
     };
     for (u32 i = 0; i < COUNT_OF(needed); i++) {
         if ((words[needed[i].word] & needed[i].mask) != needed[i].mask) return needed[i].name;

@@ -30,13 +30,13 @@ struct character {
     u8 ascii;  // the character if it is ASCII, else 0xff
 };
 
-// The fragment is text[.., end).
+// The fragment is text[.., end), and ends where a character does.
 static struct character character_at(struct str text, usize at, usize end) {
     if (at >= end) return (struct character){UNICODE_OTHER, 0, 0xff};
     u8 byte = text.data[at];
     if (byte < 0x80) return (struct character){unicode_class_of(byte), 1, byte};
     u32 code_point = 0;
-    u32 bytes = utf8_decode((struct str){text.data, end}, at, &code_point);
+    u32 bytes = utf8_decode(text, at, &code_point);
     if (bytes == 0) return (struct character){UNICODE_OTHER, 1, 0xff}; // P2
     return (struct character){unicode_class_of(code_point), bytes, 0xff};
 }

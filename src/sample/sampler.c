@@ -11,30 +11,70 @@
 
 #define BIN_SHIFT 52 // SAMPLER_BINS = 2^12 bins over the top 12 bits of a key
 static_assert(SAMPLER_BINS == 1 << (64 - BIN_SHIFT), "one bin per value of the top bits");
+#define TEMPERATURE_MIN 1e-6f // a division by less may overflow for ordinary logits
+#define BIAS_MAX 1e6f
+#define BANNED 0xff800000u // bits of -infinity: what a bias of -infinity leaves
 #define RADIX_BITS 8
 #define RADIX_SIZE (1 << RADIX_BITS)
 
-enum sov_status sample_params_check(const struct sample_params *p, struct sov_fault *fault) {
-    if (!(p->temperature >= 0.0f && p->temperature <= 1e6f)) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "temperature must be in [0, 1e6], not %g",
-                         (f64)p->temperature);
+struct sample_params sample_params_default(void) {
+    return (struct sample_params){
+        .repeat_penalty = 1.0f,
+        .penalty_window = SAMPLE_PENALTY_WINDOW_DEFAULT,
+        .temperature = SAMPLE_TEMPERATURE_DEFAULT,
+        .top_k = SAMPLE_TOP_K_DEFAULT,
+        .top_p = SAMPLE_TOP_P_DEFAULT,
+        .min_p = SAMPLE_MIN_P_DEFAULT,
+    };
+}
+
+static enum sov_status check_biases(const struct sample_params *p, struct sov_fault *fault) {
+    if (p->n_biases > SAMPLE_BIASES_MAX) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "logit_bias has %u entries, at most %u",
+                         p->n_biases, SAMPLE_BIASES_MAX);
     }
-    if (p->temperature != 0.0f && p->temperature < 1e-6f) {
+    for (u32 i = 0; i < p->n_biases; i++) {
+        f32 bias = p->biases[i].bias;
+        if (f32_bits(bias) == BANNED || (bias >= -BIAS_MAX && bias <= BIAS_MAX)) continue;
         return fault_set(fault, SOV_ERR_ARGUMENT,
-                         "temperature must be 0 (greedy) or at least 1e-6, not %g",
-                         (f64)p->temperature);
-    }
-    if (!(p->top_p >= 0.0f && p->top_p <= 1.0f)) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "top_p must be in [0, 1], not %g", (f64)p->top_p);
-    }
-    if (!(p->min_p >= 0.0f && p->min_p <= 1.0f)) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "min_p must be in [0, 1], not %g", (f64)p->min_p);
+                         "logit_bias of token %u must be -inf or in [%g, %g], not %g",
+                         p->biases[i].token, (f64)-BIAS_MAX, (f64)BIAS_MAX, (f64)bias);
     }
     return SOV_OK;
 }
 
+enum sov_status sample_params_check(const struct sample_params *p, struct sov_fault *fault) {
+    const struct {
+        const char *field;
+        f32 value, min, max;
+    } ranges[] = {
+        {"temperature", p->temperature, 0.0f, 1e6f},
+        {"top_p", p->top_p, 0.0f, 1.0f},
+        {"min_p", p->min_p, 0.0f, 1.0f},
+        {"repeat_penalty", p->repeat_penalty, 1e-3f, 1e3f},
+        {"frequency_penalty", p->frequency_penalty, -2.0f, 2.0f},
+        {"presence_penalty", p->presence_penalty, -2.0f, 2.0f},
+    };
+    for (u32 i = 0; i < COUNT_OF(ranges); i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max) continue;
+        return fault_set(fault, SOV_ERR_ARGUMENT, "%s must be in [%g, %g], not %g", ranges[i].field,
+                         (f64)ranges[i].min, (f64)ranges[i].max, (f64)ranges[i].value);
+    }
+    if (p->temperature != 0.0f && p->temperature < TEMPERATURE_MIN) {
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "temperature must be 0 (greedy) or at least %g, not %g",
+                         (f64)TEMPERATURE_MIN, (f64)p->temperature);
+    }
+    if (p->penalty_window < -1) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "penalty_window must be -1 or more, not %d",
+                         p->penalty_window);
+    }
+    return check_biases(p, fault);
+}
+
 u64 sampler_memory_bytes(u32 n_vocab) {
-    return (u64)n_vocab * (2 * sizeof(u64) + sizeof(f32)) + SAMPLER_BINS * sizeof(u32) + 64;
+    return (u64)n_vocab * (2 * sizeof(u64) + sizeof(f32) + sizeof(u32)) +
+           SAMPLER_BINS * sizeof(u32) + 64;
 }
 
 enum sov_status sampler_create(struct sampler *sampler, u32 n_vocab, struct arena *arena,
@@ -43,12 +83,14 @@ enum sov_status sampler_create(struct sampler *sampler, u32 n_vocab, struct aren
     *sampler = (struct sampler){.n_vocab = n_vocab};
     sampler->keys = arena_array(arena, u64, n_vocab);
     sampler->sorted = arena_array(arena, u64, n_vocab);
-    sampler->widened = arena_array(arena, f32, n_vocab);
+    sampler->adjusted = arena_array(arena, f32, n_vocab);
+    sampler->counts = arena_array(arena, u32, n_vocab);
     sampler->histogram = arena_array(arena, u32, SAMPLER_BINS);
-    if (sampler->keys == NULL || sampler->sorted == NULL || sampler->widened == NULL ||
-        sampler->histogram == NULL) {
+    if (sampler->keys == NULL || sampler->sorted == NULL || sampler->adjusted == NULL ||
+        sampler->counts == NULL || sampler->histogram == NULL) {
         return arena_fault(arena, fault, "sampler", sampler_memory_bytes(n_vocab));
     }
+    memset(sampler->counts, 0, n_vocab * sizeof(u32));
     return SOV_OK;
 }
 
@@ -116,10 +158,8 @@ static void sort_keys(struct sampler *sampler, u32 n) {
     assert(from == sampler->keys); // four passes end where they began
 }
 
-// Leaves the best `limit` keys (all of them for limit >= n_vocab), sorted, at keys[0..]; returns
-// how many.
-static u32 best_candidates(struct sampler *sampler, u32 limit) {
-    u32 n = sampler->n_vocab;
+// Sorts the best `limit` of keys[n] (all of them for limit >= n) to keys[0..]; returns how many.
+static u32 best_candidates(struct sampler *sampler, u32 n, u32 limit) {
     if (limit < n) {
         memset(sampler->histogram, 0, SAMPLER_BINS * sizeof(u32));
         for (u32 i = 0; i < n; i++) sampler->histogram[sampler->keys[i] >> BIN_SHIFT]++;
@@ -176,53 +216,137 @@ static u32 draw_from(const struct sampler *sampler, u32 n, const struct sample_p
     return (u32)keys[n - 1]; // u < 1 and sum == total: not reached unless u * total rounds up
 }
 
-static u32 argmax(const f32 *logits, u32 n) {
-    u32 best = 0;
-    for (u32 i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
+static bool is_finite(f32 x) { return (f32_bits(x) & 0x7fffffff) < 0x7f800000; }
 
 static enum sov_status check_finite(const f32 *logits, u32 n, struct sov_fault *fault) {
     for (u32 i = 0; i < n; i++) {
-        if ((f32_bits(logits[i]) & 0x7fffffff) >= 0x7f800000) {
-            return fault_set(fault, SOV_ERR_NON_FINITE, "logit of token %u is not finite", i);
-        }
+        if (is_finite(logits[i])) continue;
+        return fault_set(fault, SOV_ERR_NON_FINITE, "logit of token %u is not finite", i);
     }
+    return SOV_OK;
+}
+
+// The part of the history that penalties look at.
+static struct sample_draw penalty_window(const struct sample_params *p, struct sample_draw draw) {
+    bool any = p->repeat_penalty != 1.0f || p->frequency_penalty != 0.0f ||
+               p->presence_penalty != 0.0f;
+    u32 n = any ? draw.n_history : 0;
+    if (p->penalty_window >= 0) n = MIN(n, (u32)p->penalty_window);
+    if (n > 0) draw.history += draw.n_history - n;
+    draw.n_history = n;
+    return draw;
+}
+
+// Penalties, then bias, in place. Every product, quotient and difference is one f32 rounding.
+static enum sov_status adjust(struct sampler *sampler, const struct sample_params *p,
+                              struct sample_draw draw, struct sov_fault *fault) {
+    f32 *logits = sampler->adjusted;
+    struct sample_draw window = penalty_window(p, draw);
+    for (u32 i = 0; i < window.n_history; i++) {
+        assert(window.history[i] < sampler->n_vocab);
+        sampler->counts[window.history[i]]++;
+    }
+    for (u32 i = 0; i < window.n_history; i++) {
+        u32 token = window.history[i];
+        u32 count = sampler->counts[token];
+        if (count == 0) continue; // done at an earlier place of the window
+        sampler->counts[token] = 0;
+        f32 x = logits[token];
+        x = x <= 0.0f ? x * p->repeat_penalty : x / p->repeat_penalty;
+        x = x - (f32)count * p->frequency_penalty;
+        logits[token] = x - p->presence_penalty;
+    }
+    for (u32 i = 0; i < p->n_biases; i++) {
+        if (p->biases[i].token >= sampler->n_vocab) {
+            return fault_set(fault, SOV_ERR_ARGUMENT,
+                             "logit_bias names token %u, the vocabulary has %u", p->biases[i].token,
+                             sampler->n_vocab);
+        }
+        logits[p->biases[i].token] += p->biases[i].bias;
+    }
+    return SOV_OK;
+}
+
+// Keys of all tokens that are not banned, ids ascending, after the division by the temperature.
+static enum sov_status make_keys(struct sampler *sampler, f32 temperature, u32 *n_keys,
+                                 struct sov_fault *fault) {
+    u32 n = 0;
+    for (u32 i = 0; i < sampler->n_vocab; i++) {
+        f32 logit = sampler->adjusted[i];
+        if (f32_bits(logit) == BANNED) continue;
+        if (temperature != 0.0f) logit = logit / temperature;
+        if (!is_finite(logit)) {
+            return fault_set(
+                fault, SOV_ERR_NON_FINITE,
+                "logit of token %u is not finite after penalties, bias and temperature "
+                "(%g before a temperature of %g)",
+                i, (f64)sampler->adjusted[i], (f64)temperature);
+        }
+        sampler->keys[n++] = (u64)order_of(logit) << 32 | i;
+    }
+    *n_keys = n;
+    if (n > 0) return SOV_OK;
+    return fault_set(fault, SOV_ERR_NON_FINITE, "logit_bias bans every token");
+}
+
+// The sampler over sampler->adjusted, which holds finite logits.
+static enum sov_status sample_adjusted(struct sampler *sampler, const struct sample_params *params,
+                                       struct sample_draw draw, u32 *token,
+                                       struct sov_fault *fault) {
+    u32 n = 0;
+    enum sov_status status = adjust(sampler, params, draw, fault);
+    if (status == SOV_OK) status = make_keys(sampler, params->temperature, &n, fault);
+    if (status != SOV_OK) return status;
+    if (params->temperature == 0.0f) {
+        u64 best = sampler->keys[0];
+        for (u32 i = 1; i < n; i++) best = MIN(best, sampler->keys[i]);
+        *token = (u32)best;
+        return SOV_OK;
+    }
+    u32 limit = params->top_k <= 0 ? n : MIN((u32)params->top_k, n);
+    u32 n_candidates = best_candidates(sampler, n, limit);
+    *token = draw_from(sampler, n_candidates, params, draw);
+    assert(*token < sampler->n_vocab);
     return SOV_OK;
 }
 
 enum sov_status sov_sample_token(struct sampler *sampler, const f32 *logits,
                                  const struct sample_params *params, struct sample_draw draw,
                                  u32 *token, struct sov_fault *fault) {
-    u32 n = sampler->n_vocab;
     enum sov_status status = sample_params_check(params, fault);
-    if (status == SOV_OK) status = check_finite(logits, n, fault);
+    if (status == SOV_OK) status = check_finite(logits, sampler->n_vocab, fault);
     if (status != SOV_OK) return status;
-    if (params->temperature == 0.0f) {
-        *token = argmax(logits, n);
-        return SOV_OK;
-    }
-    for (u32 i = 0; i < n; i++) {
-        f32 logit = logits[i] / params->temperature; // at most 3.4e38 / 1e-6: may overflow
-        if ((f32_bits(logit) & 0x7fffffff) >= 0x7f800000) {
-            return fault_set(fault, SOV_ERR_NON_FINITE,
-                             "logit %g of token %u divided by temperature %g is not finite",
-                             (f64)logits[i], i, (f64)params->temperature);
-        }
-        sampler->keys[i] = (u64)order_of(logit) << 32 | i;
-    }
-    u32 limit = params->top_k <= 0 ? n : MIN((u32)params->top_k, n);
-    u32 n_candidates = best_candidates(sampler, limit);
-    *token = draw_from(sampler, n_candidates, params, draw);
-    assert(*token < n);
-    return SOV_OK;
+    memcpy(sampler->adjusted, logits, sampler->n_vocab * sizeof(f32));
+    return sample_adjusted(sampler, params, draw, token, fault);
 }
 
 enum sov_status sov_sample_token_f16(struct sampler *sampler, const f16 *logits,
                                      const struct sample_params *params, struct sample_draw draw,
                                      u32 *token, struct sov_fault *fault) {
-    for (u32 i = 0; i < sampler->n_vocab; i++) sampler->widened[i] = f16_to_f32(logits[i]);
-    return sov_sample_token(sampler, sampler->widened, params, draw, token, fault);
+    enum sov_status status = sample_params_check(params, fault);
+    for (u32 i = 0; i < sampler->n_vocab; i++) sampler->adjusted[i] = f16_to_f32(logits[i]);
+    if (status == SOV_OK) status = check_finite(sampler->adjusted, sampler->n_vocab, fault);
+    if (status != SOV_OK) return status;
+    return sample_adjusted(sampler, params, draw, token, fault);
+}
+
+u32 sample_logprobs(struct sampler *sampler, const f32 *logits, u32 token, u32 n,
+                    struct token_logprob *of_token, struct token_logprob *top) {
+    u32 n_vocab = sampler->n_vocab;
+    assert(token < n_vocab && n <= SAMPLE_LOGPROBS_MAX);
+    f32 max = logits[0];
+    for (u32 i = 0; i < n_vocab; i++) {
+        max = MAX(max, logits[i]);
+        sampler->keys[i] = (u64)order_of(logits[i]) << 32 | i;
+    }
+    f64 sum = 0.0;
+    for (u32 i = 0; i < n_vocab; i++) sum += math_exp((f64)logits[i] - (f64)max);
+    f64 log_total = (f64)max + math_log(sum);
+    *of_token = (struct token_logprob){token, (f64)logits[token] - log_total};
+    n = n > 0 ? best_candidates(sampler, n_vocab, n) : 0;
+    for (u32 i = 0; i < n; i++) {
+        u32 id = (u32)sampler->keys[i];
+        top[i] = (struct token_logprob){id, (f64)logits[id] - log_total};
+    }
+    return n;
 }

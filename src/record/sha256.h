@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// SHA-256 (FIPS 180-4), for files and records of up to 2^61 bytes. The block function uses the
+// CPU's SHA instructions where there are any; both forms give the same digest.
+#pragma once
+#include "freestanding/text.h"
+
+#define SHA256_BYTES 32
+#define SHA256_BLOCK_BYTES 64
+#define SHA256_HEX_BYTES 64
+
+struct sha256_digest {
+    u8 bytes[SHA256_BYTES];
+};
+
+// Consumes whole blocks into the eight state words.
+typedef void sha256_blocks_fn(u32 state[8], const u8 *data, usize n_blocks);
+sha256_blocks_fn sha256_blocks_portable;
+sha256_blocks_fn sha256_blocks_shani; // only where sha256_has_shani()
+bool sha256_has_shani(void);
+extern const u32 sha256_round_constants[64];
+
+struct sha256 {
+    u32 state[8];
+    u64 n_bytes;
+    u8 block[SHA256_BLOCK_BYTES]; // the unfinished block
+    sha256_blocks_fn *blocks;
+};
+
+void sha256_begin(struct sha256 *h);
+void sha256_update(struct sha256 *h, struct str bytes);
+struct sha256_digest sha256_end(struct sha256 *h); // `h` must be begun again afterwards
+
+struct sha256_digest sha256_of(struct str bytes);
+
+void sha256_to_hex(const struct sha256_digest *digest,
+                   char hex[SHA256_HEX_BYTES + 1]); // lower case
+// 64 hexadecimal digits of either case, nothing else.
+bool sha256_from_hex(struct str hex, struct sha256_digest *digest);
+bool sha256_equal(const struct sha256_digest *a, const struct sha256_digest *b);

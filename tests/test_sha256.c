@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// SHA-256: the examples of FIPS 180-4 and the million 'a' of NIST, every length around block
+// borders and every way of cutting the input, and the two block functions against each other.
+#include "freestanding/mem.h"
+#include "record/sha256.h"
+#include "test.h"
+
+static void expect(struct str input, const char *hex) {
+    struct sha256_digest digest = sha256_of(input);
+    char found[SHA256_HEX_BYTES + 1];
+    sha256_to_hex(&digest, found);
+    CHECK_MSG(str_equal(str_from_z(found), str_from_z(hex)), "%s, not %s", found, hex);
+}
+
+static void known(void) {
+    expect(STR(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    expect(STR("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    expect(STR("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+           "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    expect(STR("abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmno"
+               "ijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu"),
+           "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+    static u8 million[1000000];
+    memset(million, 'a', sizeof million);
+    expect((struct str){million, sizeof million},
+           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+static void every_cut(void) {
+    u8 data[300];
+    for (u32 i = 0; i < sizeof data; i++) data[i] = (u8)(i * 37 + 11);
+    for (usize len = 0; len <= sizeof data; len += len < 140 ? 1 : 13) {
+        struct sha256_digest whole = sha256_of((struct str){data, len});
+        for (usize cut = 0; cut <= len; cut += 1 + cut / 16) {
+            struct sha256 h;
+            sha256_begin(&h);
+            sha256_update(&h, (struct str){data, cut});
+            for (usize at = cut; at < len; at += 7) { // then in sevens
+                sha256_update(&h, (struct str){data + at, MIN(len - at, (usize)7)});
+            }
+            struct sha256_digest parts = sha256_end(&h);
+            CHECK_MSG(sha256_equal(&whole, &parts), "%llu bytes cut at %llu", (u64)len, (u64)cut);
+        }
+    }
+}
+
+static void both_block_functions(void) {
+    if (!sha256_has_shani()) {
+        test_skip("this CPU has no SHA instructions");
+        return;
+    }
+    static u8 data[64 * 9];
+    struct test_random random = {5};
+    for (u32 round = 0; round < 500; round++) {
+        u32 a[8], b[8];
+        for (u32 i = 0; i < 8; i++) a[i] = b[i] = (u32)test_random_u64(&random);
+        for (u32 i = 0; i < sizeof data; i++) data[i] = (u8)test_random_u64(&random);
+        usize n = test_random_below(&random, 9);
+        u32 misaligned = test_random_below(&random, 16);
+        sha256_blocks_portable(a, data + misaligned, n);
+        sha256_blocks_shani(b, data + misaligned, n);
+        CHECK(memcmp(a, b, sizeof a) == 0);
+    }
+}
+
+static void hex(void) {
+    struct sha256_digest digest = sha256_of(STR("abc")), parsed = {0};
+    CHECK(sha256_from_hex(STR("BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015ad"),
+                          &parsed));
+    CHECK(sha256_equal(&digest, &parsed));
+    static const char *const bad[] = {
+        "",
+        "ba",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a",
+        "ga7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad0",
+    };
+    for (u32 i = 0; i < COUNT_OF(bad); i++) {
+        CHECK(!sha256_from_hex(str_from_z(bad[i]), &parsed));
+        CHECK(sha256_equal(&digest, &parsed)); // untouched
+    }
+}
+
+static const struct test_case cases[] = {
+    {"known", known},
+    {"every cut", every_cut},
+    {"both block functions", both_block_functions},
+    {"hex", hex},
+};
+
+int program_main(const struct platform_start *start) {
+    return test_main(start, "test_sha256", cases, COUNT_OF(cases));
+}
