@@ -89,13 +89,16 @@ static void touch_model(const struct model *model) {
             &w->attn_norm,   &w->attn_q,      &w->attn_k,      &w->attn_v,     &w->attn_output,
             &w->ffn_norm,    &w->ffn_gate,    &w->ffn_up,      &w->ffn_down,   &w->attn_q_bias,
             &w->attn_k_bias, &w->attn_v_bias, &w->attn_output_bias,
+            &w->attn_q_norm, &w->attn_k_norm, &w->attn_post_norm, &w->ffn_post_norm,
         };
         for (u32 j = 0; j < COUNT_OF(all); j++) touch_weight(all[j]);
     }
     static f32 table[4 * 512];
-    model_rope_table(model, 4, table);
-    for (u32 i = 0; i < 4 * model->params.rope_dim; i++) {
-        assert(table[i] >= -1 && table[i] <= 1); // not NaN: W3
+    for (u32 local = 0; local <= 1; local++) {
+        model_rope_table(model, local == 1, 4, table);
+        for (u32 i = 0; i < 4 * model->params.rope_dim; i++) {
+            assert(table[i] >= -1 && table[i] <= 1); // not NaN: W3
+        }
     }
 }
 

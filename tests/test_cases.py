@@ -114,7 +114,8 @@ def expected_message(name):
     """The entry of the name itself, else the first pattern that fits."""
     if name in MESSAGES:
         return MESSAGES[name]
-    return next((text for pattern, text in MESSAGES.items() if fnmatch.fnmatch(name, pattern)), None)
+    fitting = (text for pattern, text in MESSAGES.items() if fnmatch.fnmatch(name, pattern))
+    return next(fitting, None)
 
 
 # The launcher is a small process, because a child's peak memory counts that of its parent up to
@@ -275,6 +276,8 @@ def test_sound(name, tmp_path):
 UNSOUND = {
     "epsilon negative": (mm.Spec(rms_eps=-1e-5), "layer_norm_rms_epsilon at byte"),
     "epsilon infinite": (mm.Spec(rms_eps=float("inf")), "layer_norm_rms_epsilon at byte"),
+    "epsilon 0": (mm.Spec(rms_eps=0.0), "layer_norm_rms_epsilon at byte"),
+    "context 0": (mm.Spec(context=0), "llama.context_length at byte"),
     "base nan": (mm.Spec(rope_freq_base=float("nan")), "rope.freq_base at byte"),
     "base negative": (mm.Spec(rope_freq_base=-1e4), "rope.freq_base at byte"),
     "divisors of 7": (mm.Spec(rope_freqs=[1.0] * 7), "tensor rope_freqs.weight at byte"),
@@ -285,7 +288,7 @@ UNSOUND = {
     "alignment u64": (mm.Spec(extra_keys=[("general.alignment", mm.Value(mm.U64, 32))]),
                       "key general.alignment at byte"),
     "vocab_size": (mm.Spec(extra_keys=[("llama.vocab_size", mm.u32(321))]), "llama.vocab_size"),
-    "eot outside": (mm.Spec(extra_keys=[("tokenizer.ggml.unknown_token_id", mm.u32(320))]),
+    "unknown outside": (mm.Spec(extra_keys=[("tokenizer.ggml.unknown_token_id", mm.u32(320))]),
                     "tokenizer.ggml.unknown_token_id is 320"),
     "odd head size": (mm.Spec(type="F32", n_embd=63, n_head=3, n_head_kv=3), "heads of 21"),
     "architecture": (mm.Spec(arch="gpt2"), "\"gpt2\""),
@@ -305,14 +308,14 @@ def test_unused_tensor(tmp_path):
     check_refused(tmp_path / "m.gguf", "tensor blk.0.ffn_gate_inp.weight at byte")
 
 
-@pytest.mark.parametrize("offset,what", [(8, "tensor count at byte 8"), (16, "key count at byte 16")])
-def test_counts(offset, what, tmp_path):
+@pytest.mark.parametrize("what,offset", [("tensor count", 8), ("key count", 16)])
+def test_counts(what, offset, tmp_path):
     path = Path(mm.write_model(tmp_path / "m.gguf", mm.Spec()))
     data = bytearray(path.read_bytes())
     for count in (10**5, 2**20, 2**31, 2**32 + 1, 2**56 + 1, 2**61, 2**64 - 2):
         struct.pack_into("<Q", data, offset, count)
         path.write_bytes(data)
-        check_refused(path, what)
+        check_refused(path, f"{what} at byte {offset}: ")
 
 
 def test_duplicates_are_found_fast(tmp_path):

@@ -11,7 +11,7 @@ MEAN_KL_MAX = 2e-5
 KL_MAX = 2e-3
 ARGMAX_SAME_MIN = 0.995
 MARGIN = 0.05  # greedy text may differ from the reference where its two best logits are this close
-MODELS = ["smollm2"]
+MODELS = ["smollm2", "gemma3"]
 
 
 def kl_over_top(row, logsumexp, ids, top_logits):

@@ -119,7 +119,8 @@ static void bad_descriptors_are_errors(void) {
     u8 byte = 0;
     EXPECT_FAULT(platform_file_size(-1, &size, &fault), fault, "size of descriptor -1: EBADF");
     fault = (struct sov_fault){0};
-    EXPECT_FAULT(platform_read(999, &byte, 1, &n_read, &fault), fault, "read descriptor 999: EBADF");
+    EXPECT_FAULT(platform_read(999, &byte, 1, &n_read, &fault), fault,
+                 "read descriptor 999: EBADF");
     fault = (struct sov_fault){0};
     EXPECT_FAULT(platform_write(999, &byte, 1, &fault), fault, "write descriptor 999: EBADF");
     CHECK(!platform_is_terminal(999));

@@ -147,7 +147,7 @@ static void doubles_are_parsed_and_rounded_once(void) {
 
 // Seventeen significant digits tell every double apart, so printing and reading gives it back.
 static void doubles_survive_printing_and_reading(void) {
-    u32 n = test_option("FULL") != NULL ? 2000000 : 20000;
+    u32 n = test_option("FULL") != NULL ? 500000 : 20000;
     struct test_random random = {SEED};
     for (u32 i = 0; i < n; i++) {
         u64 bits = test_random_u64(&random);

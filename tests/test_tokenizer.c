@@ -615,7 +615,7 @@ static void streaming_shows_whole_characters(void) {
             n_waiting += tokenizer_decode(t, e.ids[i], false, i == 0, waiting + n_waiting,
                                           sizeof waiting - n_waiting);
             usize whole = utf8_complete_prefix((struct str){waiting, n_waiting});
-            for (usize at = 0; at < whole;) { // never half of a character that was whole in the text
+            for (usize at = 0; at < whole;) { // no half of what was whole in the text
                 u32 code_point, bytes = utf8_decode((struct str){waiting, whole}, at, &code_point);
                 u32 in_text = utf8_decode(text, n_shown + at, &code_point);
                 CHECK_MSG(bytes == in_text, "model %u, token %llu", model, (u64)i);

@@ -584,7 +584,7 @@ static bool make_table(const struct edit *edits, f32 *table) {
     struct sov_fault fault = {0};
     enum sov_status status = model_parse(&m, b.data, b.len, &fault);
     CHECK_MSG(status == SOV_OK, "%s", fault.message);
-    if (status == SOV_OK) model_rope_table(&m, TABLE_ROWS, table);
+    if (status == SOV_OK) model_rope_table(&m, false, TABLE_ROWS, table);
     model_close(&m);
     builder_free(&b);
     return status == SOV_OK;

@@ -36,7 +36,7 @@ struct cpu {
     struct op_table kernels;
     struct buffer buffers[BUFFER_COUNT];
     struct step *steps;
-    f32 *rope_table;
+    f32 *rope_table, *rope_table_local; // one and the same without local layers
     struct attention_tile *tiles;
     u8 *scratch; // [n_workers, OP_SCRATCH_BYTES]
     struct pool pool;
@@ -83,15 +83,17 @@ static u64 buffer_bytes(const struct plan_buffer_info *info, const struct cpu_co
     return rows * stride_of(info->storage, info->width) * element + ROW_ALIGN;
 }
 
-static u64 rope_table_count(const struct plan *plan, const struct cpu_config *config) {
-    return (u64)config->n_positions * plan->model->params.rope_dim;
+static u64 rope_table_bytes(const struct plan *plan, const struct cpu_config *config) {
+    return (u64)config->n_positions * plan->model->params.rope_dim * sizeof(f32);
 }
+
+static u32 rope_tables(const struct plan *plan) { return plan->model->params.window != 0 ? 2 : 1; }
 
 u64 cpu_memory_bytes(const struct plan *plan, const struct cpu_config *config) {
     u64 total = sizeof(struct cpu) + POOL_LINE;
     for (u32 i = 0; i < BUFFER_COUNT; i++) total += buffer_bytes(&plan->buffers[i], config);
     total += (u64)plan->n_ops * sizeof(struct step) + ROW_ALIGN;
-    total += rope_table_count(plan, config) * sizeof(f32) + ROW_ALIGN;
+    total += rope_tables(plan) * (rope_table_bytes(plan, config) + ROW_ALIGN);
     total += (u64)config->batch_tokens * sizeof(struct attention_tile) + ROW_ALIGN;
     total += (u64)config->n_workers * OP_SCRATCH_BYTES + ROW_ALIGN;
     return total;
@@ -136,7 +138,7 @@ static void place_barriers(struct cpu *cpu) {
         const struct plan_op *op = step->op;
         u32 writes = 1u << op->dst;
         u32 reads = 1u << op->src | 1u << op->src2;
-        if (op->kind == PLAN_GEMM_ADD) reads |= writes;
+        if (op->kind == PLAN_GEMM_ADD || op->kind == PLAN_RMSNORM_ADD) reads |= writes;
         reads &= ~(1u << BUFFER_NONE);
         writes &= ~(1u << BUFFER_NONE);
         bool conflict = false;
@@ -189,19 +191,25 @@ enum sov_status cpu_create(const struct plan *plan, const struct cpu_config *con
             fits = fits && create_buffer(&cpu->buffers[i], &plan->buffers[i], config, arena);
         }
         cpu->steps = arena_array(arena, struct step, plan->n_ops);
-        cpu->rope_table =
-            arena_alloc(arena, rope_table_count(plan, config) * sizeof(f32), ROW_ALIGN);
+        cpu->rope_table = arena_alloc(arena, rope_table_bytes(plan, config), ROW_ALIGN);
+        cpu->rope_table_local = cpu->rope_table;
+        if (rope_tables(plan) > 1) {
+            cpu->rope_table_local = arena_alloc(arena, rope_table_bytes(plan, config), ROW_ALIGN);
+        }
         cpu->tiles = arena_array(arena, struct attention_tile, config->batch_tokens);
         cpu->scratch = arena_alloc(arena, (usize)config->n_workers * OP_SCRATCH_BYTES, ROW_ALIGN);
-        fits = fits && cpu->steps != NULL && cpu->rope_table != NULL && cpu->tiles != NULL &&
-               cpu->scratch != NULL;
+        fits = fits && cpu->steps != NULL && cpu->rope_table != NULL &&
+               cpu->rope_table_local != NULL && cpu->tiles != NULL && cpu->scratch != NULL;
     }
     if (!fits) return arena_fault(arena, fault, "CPU backend", cpu_memory_bytes(plan, config));
     for (u32 i = 0; i < plan->n_ops; i++) {
         cpu->steps[i] = (struct step){.op = &plan->ops[i], .share = share_of(plan, i)};
     }
     place_barriers(cpu);
-    model_rope_table(plan->model, config->n_positions, cpu->rope_table);
+    model_rope_table(plan->model, false, config->n_positions, cpu->rope_table);
+    if (rope_tables(plan) > 1) {
+        model_rope_table(plan->model, true, config->n_positions, cpu->rope_table_local);
+    }
     status = pool_create(&cpu->pool, config->n_workers, fault);
     if (status != SOV_OK) return status;
     *result = cpu;
@@ -276,10 +284,37 @@ static u32 run_rmsnorm(struct cpu *cpu, const struct plan_op *op, struct range r
         .n = op->weight->k,
         .weight = op->weight->data,
         .eps = cpu->plan->model->params.rms_eps,
-        .y = dst->data,
-        .y_stride = dst->stride,
     };
+    if (op->kind == PLAN_RMSNORM_ADD) {
+        args.residual = dst->data;
+        args.residual_stride = dst->stride;
+    } else {
+        args.y = dst->data;
+        args.y_stride = dst->stride;
+    }
     return cpu->kernels.rmsnorm(&args, rows.begin, rows.end, scratch);
+}
+
+// A token's heads are rows that lie packed; tokens are a buffer row apart.
+static u32 run_rmsnorm_heads(struct cpu *cpu, const struct plan_op *op, struct range tokens,
+                             void *scratch) {
+    const struct buffer *dst = &cpu->buffers[op->dst];
+    u32 failed = 0;
+    for (u32 t = tokens.begin; t < tokens.end; t++) {
+        f16 *heads = (f16 *)dst->data + (u64)t * dst->stride;
+        struct rmsnorm_args args = {
+            .x = heads,
+            .x_is_f16 = true,
+            .x_stride = op->weight->k,
+            .n = op->weight->k,
+            .weight = op->weight->data,
+            .eps = cpu->plan->model->params.rms_eps,
+            .y = heads,
+            .y_stride = op->weight->k,
+        };
+        failed |= cpu->kernels.rmsnorm(&args, 0, op->n_head, scratch);
+    }
+    return failed;
 }
 
 static u32 run_attention(struct cpu *cpu, const struct plan_op *op, u32 worker, void *scratch) {
@@ -296,6 +331,7 @@ static u32 run_attention(struct cpu *cpu, const struct plan_op *op, u32 worker, 
         .slots = cpu->batch->slots,
         .tiles = cpu->tiles,
         .scale = p->attention_scale,
+        .window = op->is_local ? p->window : 0,
         .out = dst->data,
         .out_stride = dst->stride,
     };
@@ -329,7 +365,7 @@ static u32 run_rope(struct cpu *cpu, const struct plan_op *op, struct range rows
         .rope_dim = p->rope_dim,
         .neox = p->rope_neox,
         .positions = cpu->batch->positions,
-        .table = cpu->rope_table,
+        .table = op->is_local ? cpu->rope_table_local : cpu->rope_table,
     };
     return cpu->kernels.rope(&args, rows.begin, rows.end, scratch);
 }
@@ -358,11 +394,14 @@ static u32 run_rows(struct cpu *cpu, const struct plan_op *op, struct range rows
         struct quantize_args args = {src->data, src->stride, src->width, dst->q16};
         return cpu->kernels.quantize_q16(&args, rows.begin, rows.end, scratch);
     }
-    case PLAN_SILU_MUL: {
+    case PLAN_SILU_MUL:
+    case PLAN_GELU_MUL: {
         const struct buffer *up = &cpu->buffers[op->src2];
         struct act_mul_args args = {src->data,  up->data,  src->stride, up->stride,
                                     src->width, dst->data, dst->stride};
-        return cpu->kernels.silu_mul(&args, rows.begin, rows.end, scratch);
+        act_mul_fn *act_mul = op->kind == PLAN_SILU_MUL ? cpu->kernels.silu_mul
+                                                        : cpu->kernels.gelu_tanh_mul;
+        return act_mul(&args, rows.begin, rows.end, scratch);
     }
     case PLAN_GATHER:
         for (u32 i = rows.begin; i < rows.end; i++) {
@@ -391,7 +430,9 @@ static u32 run_step(struct cpu *cpu, const struct step *step, u32 n_rows, u32 wo
         return run_gemm(cpu, op, n_rows, rows, scratch);
     case PLAN_ATTENTION: return run_attention(cpu, op, worker, scratch);
     case PLAN_EMBED: return run_embed(cpu, op, rows, scratch);
-    case PLAN_RMSNORM: return run_rmsnorm(cpu, op, rows, scratch);
+    case PLAN_RMSNORM:
+    case PLAN_RMSNORM_ADD: return run_rmsnorm(cpu, op, rows, scratch);
+    case PLAN_RMSNORM_HEADS: return run_rmsnorm_heads(cpu, op, rows, scratch);
     case PLAN_ROPE: return run_rope(cpu, op, rows, scratch);
     case PLAN_KV_WRITE: return run_kv_write(cpu, op, rows, scratch);
     default: return run_rows(cpu, op, rows, scratch);

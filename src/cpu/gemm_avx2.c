@@ -6,7 +6,9 @@
 // Three ways, by the number of tokens; all give the same bits:
 //   one      a block of 8 rows is unpacked to i16 in registers, multiplied by the 16-bit
 //            activations (vpmaddwd: exact, no saturation), and 8 vectors of 8 partial sums are
-//            added across into one vector of 8 row sums. The next panel's bytes are prefetched.
+//            added across into one vector of 8 row sums. Types that unpack to bytes are split into
+//            even and odd elements, which is cheaper than widening; the activations are brought
+//            into that order once. The bytes of the next panels are prefetched.
 //   few      a group of 256 of 8 rows is unpacked once to memory (4 KiB, L1), then as above for
 //            each token.
 //   many     a group of 16 rows is unpacked once and transposed to pairs of k, tile[k/2][row][2];
@@ -39,6 +41,7 @@ enum group_form {
 struct panel_scales {
     f32 scale[16][LANES]; // d per 32, or sc per 32 or per 16
     f32 m[8][LANES];
+    i32 sc[16][LANES]; // of the forms with one integer
     i32 mn[16][LANES];
     f32 d[LANES], dmin[LANES];
 };
@@ -95,10 +98,10 @@ KERNEL_INLINE u32 block_bytes(enum dtype type) {
     }
 }
 
-// What q is above its signed value, as a power of two; 0 when it is the value. Q2_K and Q3_K take
-// theirs off while they unpack.
+// What q is above its signed value, as a power of two; 0 when it is the value.
 KERNEL_INLINE u32 zero_point_log2(enum dtype type) {
     switch (type) {
+    case DTYPE_Q3_K: return 2;
     case DTYPE_Q4_0: return 3;
     case DTYPE_Q5_0: return 4;
     case DTYPE_Q6_K: return 5;
@@ -106,96 +109,97 @@ KERNEL_INLINE u32 zero_point_log2(enum dtype type) {
     }
 }
 
-KERNEL_INLINE __m256i bytes_to_i16(const u8 *p) { return _mm256_cvtepu8_epi16(load_128(p)); }
-
-// 16 where the lane's bit of `bits` (bit l for lane l) is set, else 0.
-KERNEL_INLINE __m256i fifth_bits(u16 bits) {
-    const __m256i lane_bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
-                                               4096, 8192, 16384, (i16)0x8000);
-    __m256i set = _mm256_and_si256(_mm256_set1_epi16((i16)bits), lane_bit);
-    return _mm256_and_si256(_mm256_cmpeq_epi16(set, lane_bit), _mm256_set1_epi16(16));
+// Low nibbles of 16 bytes, then high ones.
+KERNEL_INLINE __m256i nibbles_of_16(const u8 *p) {
+    __m256i twice = _mm256_broadcastsi128_si256(load_128(p));
+    __m256i shifted = _mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 0, 4, 4));
+    return _mm256_and_si256(shifted, _mm256_set1_epi8(15));
 }
 
-// Shifts that accept a constant of either direction.
-KERNEL_INLINE __m256i shift_i16(__m256i v, int left) {
-    return left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left);
+// 16 in byte l where bit l of `bits` is set, else 0.
+KERNEL_INLINE __m256i fifth_bits(u32 bits) {
+    const __m256i byte_of_lane = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
+                                                    0x0303030303030303);
+    const __m256i bit_of_lane = _mm256_set1_epi64x((i64)0x8040201008040201);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((i32)bits), byte_of_lane);
+    __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane);
+    return _mm256_and_si256(set, _mm256_set1_epi8(16));
 }
 
-// Elements 0-15 and 16-31 of block b as i16, the zero point still in. `p` is the block, or for the K
-// types the super block, b being the place in it (a constant after unrolling).
-KERNEL_INLINE void unpack_32(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
-    const __m256i low4 = _mm256_set1_epi16(15), low2 = _mm256_set1_epi16(3);
-    const __m256i upper2 = _mm256_set1_epi16(0x30);
+// The bits of `mask` (in every byte) of v shifted left, or right when negative, by a constant. Bits
+// that cross into a neighbour's byte are outside the mask.
+KERNEL_INLINE __m256i masked_shift(__m256i v, int left, int mask) {
+    if (left > 0) v = _mm256_slli_epi16(v, left);
+    if (left < 0) v = _mm256_srli_epi16(v, -left);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
+}
+
+// The 32 elements of block b as bytes, the zero point still in. `p` is the block, or for the K types
+// the super block, b being the place in it (a constant after unrolling).
+KERNEL_INLINE __m256i unpack_bytes(enum dtype type, const u8 *p, u32 b) {
     switch (type) {
     case DTYPE_Q4_0:
-    case DTYPE_Q4_1: {
-        __m256i x = bytes_to_i16(p + block_bytes(type) - 16);
-        *w0 = _mm256_and_si256(x, low4);
-        *w1 = _mm256_srli_epi16(x, 4);
-        break;
-    }
+    case DTYPE_Q4_1: return nibbles_of_16(p + block_bytes(type) - 16);
     case DTYPE_Q5_0:
     case DTYPE_Q5_1: {
-        __m256i x = bytes_to_i16(p + block_bytes(type) - 16);
         u32 bits = load_u32(p + block_bytes(type) - 20);
-        *w0 = _mm256_or_si256(_mm256_and_si256(x, low4), fifth_bits((u16)bits));
-        *w1 = _mm256_or_si256(_mm256_srli_epi16(x, 4), fifth_bits((u16)(bits >> 16)));
-        break;
+        return _mm256_or_si256(nibbles_of_16(p + block_bytes(type) - 16), fifth_bits(bits));
     }
-    case DTYPE_Q8_0:
-        *w0 = _mm256_cvtepi8_epi16(load_128(p + 2));
-        *w1 = _mm256_cvtepi8_epi16(load_128(p + 18));
-        break;
-    case DTYPE_Q4_K: { // bytes 32j to 32j+31: low nibbles block 2j, high ones block 2j+1
-        const u8 *nibbles = p + 16 + 32 * (b / 2);
-        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
-        *w0 = b % 2 == 0 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
-        *w1 = b % 2 == 0 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
-        break;
-    }
+    case DTYPE_Q8_0: return load_256(p + 2);
+    case DTYPE_Q4_K: // bytes 32j to 32j+31: low nibbles block 2j, high ones block 2j+1
+        return masked_shift(load_256(p + 16 + 32 * (b / 2)), b % 2 == 0 ? 0 : -4, 15);
     case DTYPE_Q5_K: { // as Q4_K; bit b of byte l of the fifth bits belongs to element l of block b
-        const u8 *nibbles = p + 48 + 32 * (b / 2);
-        const __m256i fifth = _mm256_set1_epi16(16);
-        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
-        __m256i h0 = bytes_to_i16(p + 16), h1 = bytes_to_i16(p + 32);
-        x0 = b % 2 == 0 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
-        x1 = b % 2 == 0 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
-        *w0 = _mm256_or_si256(x0, _mm256_and_si256(shift_i16(h0, 4 - (int)b), fifth));
-        *w1 = _mm256_or_si256(x1, _mm256_and_si256(shift_i16(h1, 4 - (int)b), fifth));
-        break;
+        __m256i low = masked_shift(load_256(p + 48 + 32 * (b / 2)), b % 2 == 0 ? 0 : -4, 15);
+        return _mm256_or_si256(low, masked_shift(load_256(p + 16), 4 - (int)b, 16));
     }
     case DTYPE_Q6_K: { // halves of 128 elements: 4 runs of 32 share 64 bytes of nibbles, 32 of pairs
-        const u8 *nibbles = p + 64 * (b / 4) + 32 * (b % 2);
-        const u8 *pairs = p + 128 + 32 * (b / 4);
-        int up = 4 - 2 * (int)(b % 4);
-        __m256i x0 = bytes_to_i16(nibbles), x1 = bytes_to_i16(nibbles + 16);
-        __m256i h0 = bytes_to_i16(pairs), h1 = bytes_to_i16(pairs + 16);
-        x0 = b % 4 < 2 ? _mm256_and_si256(x0, low4) : _mm256_srli_epi16(x0, 4);
-        x1 = b % 4 < 2 ? _mm256_and_si256(x1, low4) : _mm256_srli_epi16(x1, 4);
-        *w0 = _mm256_or_si256(x0, _mm256_and_si256(shift_i16(h0, up), upper2));
-        *w1 = _mm256_or_si256(x1, _mm256_and_si256(shift_i16(h1, up), upper2));
-        break;
+        __m256i nibbles = load_256(p + 64 * (b / 4) + 32 * (b % 2));
+        __m256i pairs = load_256(p + 128 + 32 * (b / 4));
+        return _mm256_or_si256(masked_shift(nibbles, b % 4 < 2 ? 0 : -4, 15),
+                               masked_shift(pairs, 4 - 2 * (int)(b % 4), 0x30));
     }
-    case DTYPE_Q2_K: { // halves of 128: 4 runs of 32 in the four bit pairs of 32 bytes
-        const u8 *pairs = p + 16 + 32 * (b / 4);
-        int down = 2 * (int)(b % 4);
-        *w0 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs), down), low2);
-        *w1 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs + 16), down), low2);
-        break;
-    }
-    case DTYPE_Q3_K: { // as Q2_K; bit b of byte l of the third bits: 4 is not taken off when set
-        const u8 *pairs = p + 32 + 32 * (b / 4);
-        const __m256i third = _mm256_set1_epi16(4);
-        int down = 2 * (int)(b % 4), up = 2 - (int)b;
-        __m256i x0 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs), down), low2);
-        __m256i x1 = _mm256_and_si256(_mm256_srli_epi16(bytes_to_i16(pairs + 16), down), low2);
-        __m256i h0 = _mm256_and_si256(shift_i16(bytes_to_i16(p), up), third);
-        __m256i h1 = _mm256_and_si256(shift_i16(bytes_to_i16(p + 16), up), third);
-        *w0 = _mm256_sub_epi16(_mm256_or_si256(x0, h0), third);
-        *w1 = _mm256_sub_epi16(_mm256_or_si256(x1, h1), third);
-        break;
+    case DTYPE_Q2_K: // halves of 128: 4 runs of 32 in the four bit pairs of 32 bytes
+        return masked_shift(load_256(p + 16 + 32 * (b / 4)), -2 * (int)(b % 4), 3);
+    case DTYPE_Q3_K: { // as Q2_K; bit b of byte l of the third bits belongs to run b
+        __m256i low = masked_shift(load_256(p + 32 + 32 * (b / 4)), -2 * (int)(b % 4), 3);
+        return _mm256_or_si256(low, masked_shift(load_256(p), 2 - (int)b, 4));
     }
     default: assert(!"a quantised type");
+    }
+}
+
+// Elements 0-15 and 16-31 as i16, with the zero point taken off.
+KERNEL_INLINE void unpack_ordered(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
+    const __m256i zero = _mm256_set1_epi16((i16)(zero_point_log2(type) == 0
+                                                     ? 0 : 1 << zero_point_log2(type)));
+    __m256i bytes = unpack_bytes(type, p, b);
+    __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
+    if (type == DTYPE_Q8_0) {
+        *w0 = _mm256_cvtepi8_epi16(low);
+        *w1 = _mm256_cvtepi8_epi16(high);
+    } else {
+        *w0 = _mm256_sub_epi16(_mm256_cvtepu8_epi16(low), zero);
+        *w1 = _mm256_sub_epi16(_mm256_cvtepu8_epi16(high), zero);
+    }
+}
+
+// The way of one token, cheapest per type, with the zero point in: w0 and w1 are elements 0-15 and
+// 16-31, or (is_split) the even and the odd elements.
+KERNEL_INLINE bool is_split(enum dtype type) {
+    return type != DTYPE_Q8_0;
+}
+KERNEL_INLINE void unpack_fast(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
+    if (type == DTYPE_Q8_0) {
+        *w0 = _mm256_cvtepi8_epi16(load_128(p + 2));
+        *w1 = _mm256_cvtepi8_epi16(load_128(p + 18));
+    } else if (!is_split(type)) {
+        __m256i x = _mm256_cvtepu8_epi16(load_128(p + block_bytes(type) - 16));
+        *w0 = _mm256_and_si256(x, _mm256_set1_epi16(15));
+        *w1 = _mm256_srli_epi16(x, 4);
+    } else {
+        __m256i bytes = unpack_bytes(type, p, b);
+        *w0 = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+        *w1 = _mm256_srli_epi16(bytes, 8);
     }
 }
 
@@ -206,7 +210,7 @@ KERNEL_INLINE void row_scales(enum dtype type, const u8 *p, i16 scale[16]) {
     if (type == DTYPE_Q2_K) {
         bytes = _mm_and_si128(load_128(p), low4);
     } else { // 16 low nibbles in 8 bytes, then 4 bytes whose bit pairs 2j are the upper bits of 4j..
-        __m128i nibbles = _mm_cvtsi64_si128((long long)load_u64(p + 96));
+        __m128i nibbles = _mm_cvtsi64_si128((i64)load_u64(p + 96));
         __m128i low = _mm_and_si128(nibbles, low4);
         __m128i high = _mm_and_si128(_mm_srli_epi16(nibbles, 4), low4);
         __m128i pairs = _mm_srlv_epi32(_mm_set1_epi32(load_i32(p + 104)),
@@ -216,15 +220,6 @@ KERNEL_INLINE void row_scales(enum dtype type, const u8 *p, i16 scale[16]) {
         bytes = _mm_sub_epi8(bytes, _mm_set1_epi8(32));
     }
     store_256(scale, _mm256_cvtepi8_epi16(bytes));
-}
-
-// unpack_32 with what is needed to sum: Q2_K and Q3_K times their scales.
-KERNEL_INLINE void unpack_scaled(enum dtype type, const u8 *p, u32 b, const i16 scale[16],
-                                 __m256i *w0, __m256i *w1) {
-    unpack_32(type, p, b, w0, w1);
-    if (type != DTYPE_Q2_K && type != DTYPE_Q3_K) return;
-    *w0 = _mm256_mullo_epi16(*w0, _mm256_set1_epi16(scale[2 * b]));
-    *w1 = _mm256_mullo_epi16(*w1, _mm256_set1_epi16(scale[2 * b + 1]));
 }
 
 // --- scales of 8 rows ---
@@ -279,9 +274,11 @@ KERNEL_INLINE void store_f32_of_bytes(f32 to[4][LANES], __m256i words) {
     for (u32 i = 0; i < 4; i++) store_f32x8(to[i], _mm256_cvtepi32_ps(byte_of_words(words, i)));
 }
 
-KERNEL_INLINE void store_i32_of_bytes(i32 to[4][LANES], __m256i words) {
+KERNEL_INLINE void store_i32_of_bytes(i32 to[4][LANES], __m256i words, i32 zero) {
     UNROLL_FULLY
-    for (u32 i = 0; i < 4; i++) store_256(to[i], byte_of_words(words, i));
+    for (u32 i = 0; i < 4; i++) {
+        store_256(to[i], _mm256_sub_epi32(byte_of_words(words, i), _mm256_set1_epi32(zero)));
+    }
 }
 
 // Everything but the blocks' own scales of the 32-element types: of one super block of 8 rows.
@@ -302,8 +299,8 @@ KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[LANES], usi
         __m256i mn_low = _mm256_and_si256(_mm256_srli_epi32(column[3], 4), four);
         store_f32_of_bytes(s->scale, _mm256_and_si256(column[1], six));
         store_f32_of_bytes(s->scale + 4, _mm256_or_si256(sc_low, sc_top));
-        store_i32_of_bytes(s->mn, _mm256_and_si256(column[2], six));
-        store_i32_of_bytes(s->mn + 4, _mm256_or_si256(mn_low, mn_top));
+        store_i32_of_bytes(s->mn, _mm256_and_si256(column[2], six), 0);
+        store_i32_of_bytes(s->mn + 4, _mm256_or_si256(mn_low, mn_top), 0);
         store_f32x8(s->d, d);
         store_f32x8(s->dmin, dmin);
     } else if (type == DTYPE_Q6_K) {
@@ -315,14 +312,30 @@ KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[LANES], usi
         }
         store_f32x8(s->d, gather_f16(row, at + 208));
     } else if (type == DTYPE_Q3_K) {
+        // The last 16 bytes: 2 of quants, 12 of scales (as row_scales has them), d.
+        const __m256i four = _mm256_set1_epi32(0x0f0f0f0f), two = _mm256_set1_epi32(0x03030303);
+        gather_16_bytes(row, at + 94, column);
+        UNROLL_FULLY
+        for (u32 i = 0; i < 3; i++) {
+            column[i] = _mm256_or_si256(_mm256_srli_epi32(column[i], 16),
+                                        _mm256_slli_epi32(column[i + 1], 16));
+        }
+        UNROLL_FULLY
+        for (u32 i = 0; i < 4; i++) {
+            __m256i low = _mm256_srli_epi32(column[i % 2], i < 2 ? 0 : 4);
+            __m256i high = _mm256_and_si256(_mm256_srli_epi32(column[2], (int)(2 * i)), two);
+            low = _mm256_or_si256(_mm256_and_si256(low, four), _mm256_slli_epi32(high, 4));
+            store_i32_of_bytes(s->sc + 4 * (usize)i, low, 32);
+        }
         store_f32x8(s->d, gather_f16(row, at + 108));
     } else if (type == DTYPE_Q2_K) {
+        const __m256i four = _mm256_set1_epi32(0x0f0f0f0f);
         gather_16_bytes(row, at, column);
         UNROLL_FULLY
         for (u32 i = 0; i < 4; i++) {
-            __m256i high = _mm256_srli_epi32(column[i], 4);
-            store_i32_of_bytes(s->mn + 4 * (usize)i,
-                               _mm256_and_si256(high, _mm256_set1_epi32(0x0f0f0f0f)));
+            __m256i high = _mm256_and_si256(_mm256_srli_epi32(column[i], 4), four);
+            store_i32_of_bytes(s->sc + 4 * (usize)i, _mm256_and_si256(column[i], four), 0);
+            store_i32_of_bytes(s->mn + 4 * (usize)i, high, 0);
         }
         split_f16_words(gather_u32(row, at + 80), &d, &dmin);
         store_f32x8(s->d, d);
@@ -373,31 +386,91 @@ KERNEL_INLINE __m256 super_value(enum group_form form, const struct panel_scales
 
 // --- one token ---
 
-KERNEL_INLINE __m256i dot_32(__m256i w0, __m256i w1, __m256i a0, __m256i a1) {
-    return _mm256_add_epi32(_mm256_madd_epi16(w0, a0), _mm256_madd_epi16(w1, a1));
+// Activations for types that unpack split: each 32 as 16 even elements, then 16 odd ones.
+static void split_activations(const i16 *a, u32 k, i16 *to) {
+    for (u32 i = 0; i < k; i += 32) {
+        __m256i x = _mm256_inserti128_si256(load_256(a + i), load_128(a + i + 16), 1);
+        __m256i y = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(a + i + 8)),
+                                            load_128(a + i + 24), 1);
+        __m256i even = _mm256_packs_epi32(_mm256_srai_epi32(_mm256_slli_epi32(x, 16), 16),
+                                          _mm256_srai_epi32(_mm256_slli_epi32(y, 16), 16));
+        __m256i odd = _mm256_packs_epi32(_mm256_srai_epi32(x, 16), _mm256_srai_epi32(y, 16));
+        store_256(to + i, even);
+        store_256(to + i + 16, odd);
+    }
+}
+
+// The sum of one row's block in 8 lanes; in split order lanes 0-3 belong to elements 0-15 and lanes
+// 4-7 to elements 16-31.
+KERNEL_INLINE __m256i multiply_row(enum dtype type, const u8 *p, u32 b, __m256i a0, __m256i a1) {
+    __m256i w0, w1;
+    unpack_fast(type, p, b, &w0, &w1);
+    __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(w0, a0), _mm256_madd_epi16(w1, a1));
+    KEEP_IN_REGISTER(sum);
+    return sum;
+}
+
+// The sums of a block of four rows from `row`, in lanes 0-3 and, from the upper halves, 4-7.
+KERNEL_INLINE __m256i multiply_four(enum dtype type, const u8 *const row[4], usize at, u32 b,
+                                    __m256i a0, __m256i a1) {
+    __m256i s0 = multiply_row(type, row[0] + at, b, a0, a1);
+    __m256i s1 = multiply_row(type, row[1] + at, b, a0, a1);
+    __m256i pair = add_pairs(s0, s1);
+    __m256i s2 = multiply_row(type, row[2] + at, b, a0, a1);
+    __m256i s3 = multiply_row(type, row[3] + at, b, a0, a1);
+    return add_quads(pair, add_pairs(s2, s3));
+}
+
+KERNEL_INLINE bool is_nibbles(enum dtype type) { return type == DTYPE_Q4_0 || type == DTYPE_Q4_1; }
+
+KERNEL_INLINE __m256i multiply_nibbles(const u8 *low, const u8 *high, const __m256i a[4]) {
+    const __m256i four = _mm256_set1_epi16(15);
+    __m256i x = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(low)), load_128(high), 1);
+    __m256i s0 = _mm256_madd_epi16(_mm256_and_si256(x, four), a[0]);
+    __m256i s1 = _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 4), four), a[1]);
+    __m256i s2 = _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 8), four), a[2]);
+    __m256i s3 = _mm256_madd_epi16(_mm256_srli_epi16(x, 12), a[3]);
+    s0 = _mm256_add_epi32(_mm256_add_epi32(s0, s1), _mm256_add_epi32(s2, s3));
+    KEEP_IN_REGISTER(s0);
+    return s0;
+}
+KERNEL_INLINE __m256i nibble_sums(enum dtype type, const u8 *const row[LANES], usize at, const i16 *p) {
+    __m256i a[4];
+    at += block_bytes(type) - 16;
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) a[i] = _mm256_broadcastsi128_si256(load_128(p + 8 * i));
+    __m256i s0 = multiply_nibbles(row[0] + at, row[4] + at, a);
+    __m256i s1 = multiply_nibbles(row[1] + at, row[5] + at, a);
+    s0 = add_pairs(s0, s1);
+    __m256i s2 = multiply_nibbles(row[2] + at, row[6] + at, a);
+    __m256i s3 = multiply_nibbles(row[3] + at, row[7] + at, a);
+    return add_quads(s0, add_pairs(s2, s3));
+}
+
+// usum - zero point * asum.
+KERNEL_INLINE __m256i without_zero(enum dtype type, __m256i usum, const i32 *asum) {
+    u32 zero = zero_point_log2(type);
+    if (zero == 0) return usum;
+    return _mm256_sub_epi32(usum, _mm256_slli_epi32(broadcast_i32(asum), (int)zero));
 }
 
 // The group value of 8 rows whose blocks lie at row[r] + at.
 KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES], usize at,
-                                     u32 n_blocks, const struct token_group *x, const u8 **ahead) {
+                                     u32 n_blocks, const struct token_group *x,
+                                     struct ahead *ahead) {
     __m256 G = _mm256_setzero_ps();
     for (u32 b = 0; b < n_blocks; b++) {
         __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
-        __m256i sum[LANES];
-        UNROLL_FULLY
-        for (u32 r = 0; r < LANES; r++) {
-            __m256i w0, w1;
-            unpack_32(type, row[r] + at, b, &w0, &w1);
-            sum[r] = dot_32(w0, w1, a0, a1);
+        __m256i usum;
+        if (is_nibbles(type)) usum = nibble_sums(type, row, at, x->a + 32 * (usize)b); else {
+        __m256i first = multiply_four(type, row, at, b, a0, a1);
+        __m256i last = multiply_four(type, row + 4, at, b, a0, a1);
+        usum = add_halves(first, last);
         }
-        __m256i isum = sum_lanes_i32(sum);
-        __m256i asum = broadcast_i32(&x->sum32[b]);
-        u32 zero = zero_point_log2(type);
-        if (zero != 0) isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(asum, (int)zero));
         __m256 d, m;
         block_scales(type, row, at, &d, &m);
-        G = fma_i32(d, isum, G);
-        if (form_of(type) == FORM_D_M) G = fma_i32(m, asum, G);
+        G = fma_i32(d, without_zero(type, usum, &x->sum32[b]), G);
+        if (form_of(type) == FORM_D_M) G = fma_i32(m, broadcast_i32(&x->sum32[b]), G);
         prefetch_step(ahead, LANES * block_bytes(type));
         at += block_bytes(type);
     }
@@ -405,67 +478,50 @@ KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES]
 }
 
 KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[LANES], usize at,
-                                          const struct token_group *x, const u8 **ahead) {
+                                          const struct token_group *x, struct ahead *ahead) {
     enum group_form form = form_of(type);
     struct panel_scales s;
     __m256 S = _mm256_setzero_ps();
+    __m256i S_exact = _mm256_setzero_si256();
     super_scales(type, row, at, &s);
-    if (form == FORM_INT || form == FORM_INT_MIN) { // rows one by one: their scales are row data
-        __m256i sum[LANES];
-        UNROLL_FULLY
-        for (u32 r = 0; r < LANES; r++) {
-            i16 scale[16];
-            row_scales(type, row[r] + at, scale);
-            sum[r] = _mm256_setzero_si256();
-            prefetch_step(ahead, block_bytes(type));
-            UNROLL_FULLY
-            for (u32 b = 0; b < GROUP_BLOCKS; b++) {
-                __m256i w0, w1;
-                unpack_scaled(type, row[r] + at, b, scale, &w0, &w1);
-                __m256i a0 = load_256(x->a + 32 * (usize)b);
-                __m256i a1 = load_256(x->a + 32 * (usize)b + 16);
-                sum[r] = _mm256_add_epi32(sum[r], dot_32(w0, w1, a0, a1));
-            }
-        }
-        return super_value(form, &s, x, _mm256_cvtepi32_ps(sum_lanes_i32(sum)));
-    }
     UNROLL_FULLY
     for (u32 b = 0; b < GROUP_BLOCKS; b++) {
         __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
-        __m256i sum[LANES], sum_upper[LANES];
         prefetch_step(ahead, LANES * block_bytes(type) / GROUP_BLOCKS);
-        UNROLL_FULLY
-        for (u32 r = 0; r < LANES; r++) {
-            __m256i w0, w1;
-            unpack_32(type, row[r] + at, b, &w0, &w1);
-            if (form == FORM_SC_16) {
-                sum[r] = _mm256_madd_epi16(w0, a0);
-                sum_upper[r] = _mm256_madd_epi16(w1, a1);
-            } else {
-                sum[r] = dot_32(w0, w1, a0, a1);
-            }
+        __m256i first = multiply_four(type, row, at, b, a0, a1);
+        __m256i last = multiply_four(type, row + 4, at, b, a0, a1);
+        if (form == FORM_SC_MIN) {
+            S = fma_i32(load_f32x8(s.scale[b]), add_halves(first, last), S);
+            continue;
         }
-        __m256i isum = sum_lanes_i32(sum);
+        __m256i low = _mm256_permute2x128_si256(first, last, 0x20);
+        __m256i high = _mm256_permute2x128_si256(first, last, 0x31);
+        low = without_zero(type, low, &x->sum16[2 * b]);
+        high = without_zero(type, high, &x->sum16[2 * b + 1]);
         if (form == FORM_SC_16) {
-            int zero = (int)zero_point_log2(type);
-            __m256i isum_upper = sum_lanes_i32(sum_upper);
-            __m256i asum = broadcast_i32(&x->sum16[2 * b]);
-            __m256i asum_upper = broadcast_i32(&x->sum16[2 * b + 1]);
-            isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(asum, zero));
-            isum_upper = _mm256_sub_epi32(isum_upper, _mm256_slli_epi32(asum_upper, zero));
-            S = fma_i32(load_f32x8(s.scale[2 * b]), isum, S);
-            S = fma_i32(load_f32x8(s.scale[2 * b + 1]), isum_upper, S);
+            S = fma_i32(load_f32x8(s.scale[2 * b]), low, S);
+            S = fma_i32(load_f32x8(s.scale[2 * b + 1]), high, S);
         } else {
-            S = fma_i32(load_f32x8(s.scale[b]), isum, S);
+            low = _mm256_mullo_epi32(load_256(s.sc[2 * b]), low);
+            high = _mm256_mullo_epi32(load_256(s.sc[2 * b + 1]), high);
+            S_exact = _mm256_add_epi32(S_exact, _mm256_add_epi32(low, high));
         }
     }
+    if (form == FORM_INT || form == FORM_INT_MIN) S = _mm256_cvtepi32_ps(S_exact);
     return super_value(form, &s, x, S);
 }
 
-KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end) {
+KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end,
+                            void *scratch) {
     u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
-    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
-                                     args->row_bytes);
+    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
+                                        args->row_bytes);
+    const i16 *a = args->xq.a;
+    if (is_split(type)) {
+        assert(args->k <= OP_SCRATCH_BYTES / sizeof(i16));
+        split_activations(args->xq.a, args->k, scratch);
+        a = scratch;
+    }
     for (u32 first = begin; first < end; first += LANES) {
         u32 n = MIN(end - first, LANES);
         const u8 *row[LANES];
@@ -475,6 +531,7 @@ KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 b
             struct token_group x = token_group_of(&args->xq, 0, g);
             usize at = (usize)g * group_bytes;
             u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+            x.a = a + (usize)g * OP_GROUP;
             __m256 value = is_super_block(type)
                                ? group_of_super_block(type, row, at, &x, &ahead)
                                : group_of_blocks(type, row, at, n_blocks, &x, &ahead);
@@ -491,28 +548,31 @@ typedef i16 panel_rows_q[LANES][OP_GROUP];
 typedef void unpack_panel_fn(const u8 *const row[LANES], usize at, u32 n_blocks, panel_rows_q q,
                              struct panel_scales *s);
 
+// One row's block, as the sums want it: Q2_K and Q3_K times their scales.
+KERNEL_INLINE void unpack_row_block(enum dtype type, const u8 *p, u32 b, const i16 scale[16],
+                                    i16 *q) {
+    __m256i w0, w1;
+    unpack_ordered(type, p, b, &w0, &w1);
+    if (type == DTYPE_Q2_K || type == DTYPE_Q3_K) {
+        w0 = _mm256_mullo_epi16(w0, _mm256_set1_epi16(scale[2 * b]));
+        w1 = _mm256_mullo_epi16(w1, _mm256_set1_epi16(scale[2 * b + 1]));
+    }
+    store_256(q + 32 * (usize)b, w0);
+    store_256(q + 32 * (usize)b + 16, w1);
+}
+
 KERNEL_INLINE void unpack_panel(enum dtype type, const u8 *const row[LANES], usize at, u32 n_blocks,
                                 panel_rows_q q, struct panel_scales *s) {
-    const __m256i zero = _mm256_set1_epi16((i16)(zero_point_log2(type) != 0
-                                                     ? 1 << zero_point_log2(type) : 0));
     for (u32 r = 0; r < LANES; r++) {
         const u8 *p = row[r] + at;
         i16 scale[16];
         if (type == DTYPE_Q2_K || type == DTYPE_Q3_K) row_scales(type, p, scale);
         if (is_super_block(type)) {
             UNROLL_FULLY
-            for (u32 b = 0; b < GROUP_BLOCKS; b++) {
-                __m256i w0, w1;
-                unpack_scaled(type, p, b, scale, &w0, &w1);
-                store_256(&q[r][32 * b], _mm256_sub_epi16(w0, zero));
-                store_256(&q[r][32 * b + 16], _mm256_sub_epi16(w1, zero));
-            }
+            for (u32 b = 0; b < GROUP_BLOCKS; b++) unpack_row_block(type, p, b, scale, q[r]);
         } else {
             for (u32 b = 0; b < n_blocks; b++) {
-                __m256i w0, w1;
-                unpack_32(type, p + (usize)b * block_bytes(type), b, &w0, &w1);
-                store_256(&q[r][32 * b], _mm256_sub_epi16(w0, zero));
-                store_256(&q[r][32 * b + 16], _mm256_sub_epi16(w1, zero));
+                unpack_row_block(type, p + (usize)b * block_bytes(type), b, scale, q[r]);
             }
         }
     }
@@ -536,6 +596,10 @@ struct few_scratch {
     f32 total[FEW_TOKENS_MAX][LANES];
 };
 static_assert(sizeof(struct few_scratch) <= OP_SCRATCH_BYTES, "a panel fits the scratch");
+
+KERNEL_INLINE __m256i dot_32(__m256i w0, __m256i w1, __m256i a0, __m256i a1) {
+    return _mm256_add_epi32(_mm256_madd_epi16(w0, a0), _mm256_madd_epi16(w1, a1));
+}
 
 // The group value of an unpacked panel for one token.
 KERNEL_INLINE __m256 few_value(enum group_form form, panel_rows_q q, const struct panel_scales *s,
@@ -581,8 +645,8 @@ KERNEL_INLINE __m256 few_value(enum group_form form, panel_rows_q q, const struc
 KERNEL_INLINE void gemm_few(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
     struct few_scratch *few = scratch;
-    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
-                                     args->row_bytes);
+    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
+                                        args->row_bytes);
     for (u32 first = begin; first < end; first += LANES) {
         u32 n = MIN(end - first, LANES);
         const u8 *row[LANES];
@@ -757,7 +821,7 @@ static void gemm_several(enum group_form form, unpack_panel_fn *unpack, u32 grou
         assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
         if (begin >= end || args->n_tokens == 0) return 0;                                         \
         if (args->n_tokens == 1) {                                                                 \
-            gemm_one(type, args, begin, end);                                                      \
+            gemm_one(type, args, begin, end, scratch);                                             \
         } else {                                                                                   \
             gemm_several(form_of(type), unpack_panel_##name, group_bytes, args, begin, end,        \
                          scratch);                                                                 \

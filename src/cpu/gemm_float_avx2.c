@@ -82,7 +82,7 @@ static void widen_group(const f16 *x, u32 n, f32 *wide) {
 
 // The value of the group of n elements at row[][] + at, for the 16 rows of a tile.
 KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PANELS][LANES],
-                                   usize at, u32 n, const f32 *x, const u8 **ahead,
+                                   usize at, u32 n, const f32 *x, struct ahead *ahead,
                                    __m256 g[TILE_PANELS]) {
     g[0] = g[1] = _mm256_setzero_ps();
     u32 i = 0;
@@ -111,8 +111,8 @@ KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PAN
 
 KERNEL_INLINE void float_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end,
                              struct float_scratch *s) {
-    const u8 *ahead = prefetch_begin(args->weight + begin * args->row_bytes, TILE_ROWS,
-                                     args->row_bytes);
+    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, TILE_ROWS,
+                                        args->row_bytes);
     for (u32 first = begin; first < end; first += TILE_ROWS) {
         u32 n = MIN(end - first, TILE_ROWS);
         const u8 *row[TILE_PANELS][LANES];

@@ -247,7 +247,7 @@ static f64 sin_in_quadrant(f64 x, u32 shift) {
 
 // Error below 0.8 ulp.
 f64 math_sin(f64 x) {
-    if (x > -0x1p-27 && x < 0x1p-27) return x; // x^3/6 is far below half an ulp; keeps -0
+    if (__builtin_fabs(x) < 0x1p-27) return x; // x^3/6 is far below half an ulp; keeps -0
     return sin_in_quadrant(x, 0);
 }
 

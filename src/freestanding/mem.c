@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // memcpy, memmove, memset, memcmp for programs without a C library. Long blocks go through the
 // string instructions, which are microcoded block moves on every CPU of x86-64-v3; they take some
-// 30 cycles to start, so short blocks are moved by plain loads and stores. Compiled so that the loops
-// are not turned back into calls to themselves (-fno-tree-loop-distribute-patterns).
+// 30 cycles to start, so short blocks are moved by plain loads and stores. Compiled so that the
+// loops are not turned back into calls to themselves (-fno-tree-loop-distribute-patterns).
 #include "freestanding/mem.h"
 
 #define SHORT_BYTES 64

@@ -48,7 +48,8 @@ static void make_printable(char *text, usize len) {
     }
 }
 
-enum sov_status fault_set(struct sov_fault *fault, enum sov_status status, const char *format, ...) {
+enum sov_status fault_set(struct sov_fault *fault, enum sov_status status, const char *format,
+                          ...) {
     assert(status != SOV_OK);
     if (fault == NULL || fault->status != SOV_OK) return status;
     fault->status = status;

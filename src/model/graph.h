@@ -19,6 +19,7 @@ enum plan_buffer {
     BUFFER_GATE,     // f16 [n_ff]
     BUFFER_UP,       // f16 [n_ff]
     BUFFER_H_Q16,    // q16 [n_ff]
+    BUFFER_POST,     // f32 [n_embd]             a result that is normed before it is added
     BUFFER_TAIL,     // f32 [n_embd]             residual rows that want logits, gathered
     BUFFER_LOGITS,   // f32 [n_vocab]
     BUFFER_KV,       // the KV cache: no memory of the plan's, but a dependency
@@ -34,17 +35,20 @@ struct plan_buffer_info {
 };
 
 enum plan_op_kind {
-    PLAN_EMBED,     // tokens -> dst
-    PLAN_RMSNORM,   // src -> dst, f16
-    PLAN_QUANTIZE,  // src (f16) -> dst (q16)
-    PLAN_GEMM,      // src (q16 or f16, as the weight's type wants) -> dst, f16 or f32
-    PLAN_GEMM_ADD,  // the same, added to dst, the residual
-    PLAN_ROPE,      // dst in place
-    PLAN_KV_WRITE,  // BUFFER_K, BUFFER_V -> BUFFER_KV
-    PLAN_ATTENTION, // src (queries), BUFFER_KV -> dst
-    PLAN_SILU_MUL,  // src, src2 -> dst
-    PLAN_GATHER,    // the rows of src that want logits -> dst
-    PLAN_FINITE,    // src: the check on logits
+    PLAN_EMBED,         // tokens -> dst
+    PLAN_RMSNORM,       // src -> dst, f16
+    PLAN_RMSNORM_HEADS, // dst in place, each of n_head heads by itself
+    PLAN_RMSNORM_ADD,   // src (f32), normed, added to dst, the residual
+    PLAN_QUANTIZE,      // src (f16) -> dst (q16)
+    PLAN_GEMM,          // src (q16 or f16, as the weight's type wants) -> dst, f16 or f32
+    PLAN_GEMM_ADD,      // the same, added to dst, the residual
+    PLAN_ROPE,          // dst in place
+    PLAN_KV_WRITE,      // BUFFER_K, BUFFER_V -> BUFFER_KV
+    PLAN_ATTENTION,     // src (queries), BUFFER_KV -> dst
+    PLAN_SILU_MUL,      // src, src2 -> dst
+    PLAN_GELU_MUL,      // the same with the tanh form of GELU
+    PLAN_GATHER,        // the rows of src that want logits -> dst
+    PLAN_FINITE,        // src: the check on logits
     PLAN_OP_KINDS,
 };
 
@@ -52,7 +56,8 @@ struct plan_op {
     enum plan_op_kind kind;
     u16 layer;                          // PLAN_NO_LAYER outside the layers
     u8 src, src2, dst;                  // enum plan_buffer
-    u32 n_head;                         // of rope and of attention
+    u32 n_head;                         // of rope, of attention and of norms by heads
+    bool is_local;                      // of rope and attention: the local table, the window
     const struct weight *weight, *bias; // or NULL
     const char *name;                   // "attn_q": for messages and traces
 };

@@ -24,7 +24,17 @@ static_assert((u64)OP_HEADS_MAX * OP_HEAD_DIM_MAX <= MODEL_WIDTH_MAX, "W1: head 
 // --- architectures ---
 
 // What a dimension of a tensor must be; each name says where the number comes from.
-enum dim { DIM_ONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_FF, DIM_VOCAB, DIM_ROPE_HALF, DIM_COUNT };
+enum dim {
+    DIM_ONE,
+    DIM_EMBD,
+    DIM_Q,
+    DIM_KV,
+    DIM_FF,
+    DIM_VOCAB,
+    DIM_ROPE_HALF,
+    DIM_HEAD,
+    DIM_COUNT
+};
 static const char *const dim_names[DIM_COUNT] = {
     [DIM_ONE] = "one row",
     [DIM_EMBD] = "embedding_length",
@@ -33,6 +43,7 @@ static const char *const dim_names[DIM_COUNT] = {
     [DIM_FF] = "feed_forward_length",
     [DIM_VOCAB] = "tokens of the vocabulary",
     [DIM_ROPE_HALF] = "rope.dimension_count / 2",
+    [DIM_HEAD] = "head size",
 };
 
 enum role_flags {
@@ -61,6 +72,7 @@ struct arch_info {
     const char *name; // general.architecture, and the prefix of its keys
     bool rope_neox;
     bool scales_embedding; // by sqrt(n_embd)
+    bool has_window;       // some layers are local: see read_window
     const struct tensor_role *layer_roles;
     u32 n_layer_roles;
     const struct tensor_role *outer_roles;
@@ -83,6 +95,36 @@ static const struct tensor_role llama_layer_roles[] = {
     {"attn_k.bias", IN_LAYER(attn_k_bias), DIM_KV, DIM_ONE, ROLE_VECTOR},
     {"attn_v.bias", IN_LAYER(attn_v_bias), DIM_KV, DIM_ONE, ROLE_VECTOR},
     {"attn_output.bias", IN_LAYER(attn_output_bias), DIM_EMBD, DIM_ONE, ROLE_VECTOR},
+    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
+    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
+    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
+};
+
+static const struct tensor_role gemma3_layer_roles[] = {
+    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED},
+    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
+    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
+    {"attn_q_norm.weight", IN_LAYER(attn_q_norm), DIM_HEAD, DIM_ONE, NORM},
+    {"attn_k_norm.weight", IN_LAYER(attn_k_norm), DIM_HEAD, DIM_ONE, NORM},
+    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED},
+    {"post_attention_norm.weight", IN_LAYER(attn_post_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
+    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
+    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
+    {"post_ffw_norm.weight", IN_LAYER(ffn_post_norm), DIM_EMBD, DIM_ONE, NORM},
+};
+
+static const struct tensor_role qwen3_layer_roles[] = {
+    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED},
+    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
+    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
+    {"attn_q_norm.weight", IN_LAYER(attn_q_norm), DIM_HEAD, DIM_ONE, NORM},
+    {"attn_k_norm.weight", IN_LAYER(attn_k_norm), DIM_HEAD, DIM_ONE, NORM},
+    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED},
     {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
     {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
     {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
@@ -113,7 +155,52 @@ static const struct neutral_key llama_neutral_keys[] = {
     {"rope.scaling.yarn_log_multiplier", 0, 0},
 };
 
+// gemma3's window is read; everything else as for llama.
+static const struct neutral_key gemma3_neutral_keys[] = {
+    {"expert_count", 0, 0},
+    {"attention.causal", 1, 1},
+    {"attn_logit_softcapping", 0, 0},
+    {"final_logit_softcapping", 0, 0},
+    {"rope.scaling.attn_factor", 1, 0},
+    {"rope.scaling.yarn_log_multiplier", 0, 0},
+};
+
 static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
+    [MODEL_GEMMA3] =
+        {
+            .name = "gemma3",
+            .rope_neox = true,
+            .scales_embedding = true,
+            .has_window = true,
+            .layer_roles = gemma3_layer_roles,
+            .n_layer_roles = COUNT_OF(gemma3_layer_roles),
+            .outer_roles = llama_outer_roles,
+            .n_outer_roles = COUNT_OF(llama_outer_roles),
+            .neutral_keys = gemma3_neutral_keys,
+            .n_neutral_keys = COUNT_OF(gemma3_neutral_keys),
+        },
+    [MODEL_QWEN2] =
+        {
+            .name = "qwen2",
+            .rope_neox = true,
+            .layer_roles = llama_layer_roles,
+            .n_layer_roles = COUNT_OF(llama_layer_roles),
+            .outer_roles = llama_outer_roles,
+            .n_outer_roles = COUNT_OF(llama_outer_roles),
+            .neutral_keys = llama_neutral_keys,
+            .n_neutral_keys = COUNT_OF(llama_neutral_keys),
+        },
+    [MODEL_QWEN3] =
+        {
+            .name = "qwen3",
+            .rope_neox = true,
+            .layer_roles = qwen3_layer_roles,
+            .n_layer_roles = COUNT_OF(qwen3_layer_roles),
+            .outer_roles = llama_outer_roles,
+            .n_outer_roles = COUNT_OF(llama_outer_roles),
+            .neutral_keys = llama_neutral_keys,
+            .n_neutral_keys = COUNT_OF(llama_neutral_keys),
+        },
     [MODEL_LLAMA] =
         {
             .name = "llama",
@@ -133,9 +220,9 @@ struct loader {
     const struct gguf *gguf;
     const struct arch_info *arch;
     struct sov_fault *fault;
-    enum sov_status status; // sticks
+    enum sov_status status;    // sticks
     char name[NAME_BYTES_MAX]; // of the key or tensor at hand
-    bool *used;             // [n_tensors] the tensor has a role
+    bool *used;                // [n_tensors] the tensor has a role
 };
 
 // "llama.SUFFIX", in memory of the loader until the next name.
@@ -251,10 +338,9 @@ static void read_architecture(struct loader *l) {
         for (u32 i = 0; i < MODEL_ARCH_COUNT; i++) {
             text_format(&known, "%s%s", i > 0 ? ", " : "", arch_table[i].name);
         }
-        l->status = gguf_key_fault(gguf_find_key(l->gguf, STR("general.architecture")), l->fault,
-                                   SOV_ERR_UNSUPPORTED,
-                                   "the architecture is \"%.*s\"; this program has: %s",
-                                   STR_ARG(name), known.data);
+        l->status = gguf_key_fault(
+            gguf_find_key(l->gguf, STR("general.architecture")), l->fault, SOV_ERR_UNSUPPORTED,
+            "the architecture is \"%.*s\"; this program has: %s", STR_ARG(name), known.data);
         return;
     }
     p->arch_name = name;
@@ -292,8 +378,7 @@ static void read_heads(struct loader *l) {
                               l->arch->name, p->head_dim, OP_HEAD_DIM_MAX);
         return;
     }
-    u32 value_length =
-        get_u32(l, "attention.value_length", false, p->head_dim, 1, OP_HEAD_DIM_MAX);
+    u32 value_length = get_u32(l, "attention.value_length", false, p->head_dim, 1, OP_HEAD_DIM_MAX);
     if (l->status == SOV_OK && value_length != p->head_dim) {
         l->status = fault_set(l->fault, SOV_ERR_UNSUPPORTED,
                               "%s.attention.value_length is %u, keys have %u; values as long as "
@@ -306,14 +391,13 @@ static void read_heads(struct loader *l) {
 static void read_vocabulary_size(struct loader *l) {
     if (l->status != SOV_OK) return;
     const struct gguf_key *tokens = NULL;
-    l->status = gguf_get_array(l->gguf, STR("tokenizer.ggml.tokens"), GGUF_STRING, true, &tokens,
-                               l->fault);
+    l->status =
+        gguf_get_array(l->gguf, STR("tokenizer.ggml.tokens"), GGUF_STRING, true, &tokens, l->fault);
     if (l->status != SOV_OK) return;
     if (tokens->count == 0 || tokens->count > MODEL_VOCAB_MAX) {
-        l->status = gguf_key_fault(tokens, l->fault,
-                                   tokens->count == 0 ? SOV_ERR_FORMAT : SOV_ERR_UNSUPPORTED,
-                                   "it has %llu tokens, 1 to %u are expected", tokens->count,
-                                   MODEL_VOCAB_MAX);
+        l->status = gguf_key_fault(
+            tokens, l->fault, tokens->count == 0 ? SOV_ERR_FORMAT : SOV_ERR_UNSUPPORTED,
+            "it has %llu tokens, 1 to %u are expected", tokens->count, MODEL_VOCAB_MAX);
         return;
     }
     u32 n_vocab = (u32)tokens->count;
@@ -346,16 +430,61 @@ static void read_rope(struct loader *l, bool *llama3) {
     *llama3 = str_equal(type, STR("llama3"));
     if (str_equal(type, STR("none")) || *llama3) return;
     if (type.len != 0 && !str_equal(type, STR("linear"))) {
-        l->status = gguf_key_fault(gguf_find_key(l->gguf, key_name(l, "rope.scaling.type")),
-                                   l->fault, SOV_ERR_UNSUPPORTED,
-                                   "rope scaling \"%.*s\"; this program has: none, linear, llama3",
-                                   STR_ARG(type));
+        l->status = gguf_key_fault(
+            gguf_find_key(l->gguf, key_name(l, "rope.scaling.type")), l->fault, SOV_ERR_UNSUPPORTED,
+            "rope scaling \"%.*s\"; this program has: none, linear, llama3", STR_ARG(type));
         return;
     }
     // scale_linear is the name that the first files used; the new one counts when both are there.
     f32 legacy = get_positive(l, "rope.scale_linear", false, 1);
     p->rope_scaling_factor = get_positive(l, "rope.scaling.factor", false, legacy);
     if (type.len != 0 || p->rope_scaling_factor != 1) p->rope_scaling = ROPE_SCALING_LINEAR;
+}
+
+#define GEMMA3_PATTERN 6 // the last of every six layers sees everything
+#define GEMMA3_LOCAL_BASE 10000
+#define GEMMA3_27B_LAYERS 62
+
+static void read_window(struct loader *l) {
+    struct model_params *p = &l->model->params;
+    p->rope_freq_base_local = p->rope_freq_base;
+    if (!l->arch->has_window) return;
+    p->window = get_u32(l, "attention.sliding_window", false, 0, 0, 0xffffffff);
+    p->rope_freq_base_local = get_positive(l, "rope.freq_base_swa", false, GEMMA3_LOCAL_BASE);
+}
+
+// A layer is local unless it is the last of a group of `pattern`; a file may give the pattern as a
+// number, or layer by layer as booleans.
+static void read_local_layers(struct loader *l) {
+    struct model *model = l->model;
+    if (model->params.window == 0 || l->status != SOV_OK) return;
+    struct str name = key_name(l, "attention.sliding_window_pattern");
+    const struct gguf_key *key = gguf_find_key(l->gguf, name);
+    if (key != NULL && key->type == GGUF_ARRAY) {
+        l->status = gguf_get_array(l->gguf, name, GGUF_BOOL, true, &key, l->fault);
+        if (l->status == SOV_OK && key->count != model->params.n_layer) {
+            l->status = gguf_key_fault(key, l->fault, SOV_ERR_FORMAT,
+                                       "it has %llu elements for %u layers", key->count,
+                                       model->params.n_layer);
+        }
+        for (u32 i = 0; i < model->params.n_layer && l->status == SOV_OK; i++) {
+            model->layers[i].is_local = key->value[i] != 0;
+        }
+        return;
+    }
+    u32 pattern =
+        get_u32(l, "attention.sliding_window_pattern", false, GEMMA3_PATTERN, 1, MODEL_LAYERS_MAX);
+    for (u32 i = 0; i < model->params.n_layer && l->status == SOV_OK; i++) {
+        model->layers[i].is_local = i % pattern < pattern - 1;
+    }
+}
+
+// 1/sqrt(head_dim); Gemma 3 27B alone was trained with 1/sqrt(n_embd / n_head), and its files do
+// not say so.
+static f32 default_attention_scale(const struct model_params *p) {
+    bool is_27b = p->arch == MODEL_GEMMA3 && p->n_layer == GEMMA3_27B_LAYERS;
+    u32 width = is_27b ? p->n_embd / p->n_head : p->head_dim;
+    return (f32)(1 / math_sqrt((f64)width));
 }
 
 static void read_params(struct loader *l, bool *llama3) {
@@ -368,9 +497,9 @@ static void read_params(struct loader *l, bool *llama3) {
     read_rope(l, llama3);
     p->context_train = get_u32(l, "context_length", true, 0, 1, 0xffffffff);
     p->rms_eps = get_positive(l, "attention.layer_norm_rms_epsilon", true, 0);
+    read_window(l);
     if (l->status != SOV_OK) return;
-    p->attention_scale =
-        get_positive(l, "attention.scale", false, (f32)(1 / math_sqrt((f64)p->head_dim)));
+    p->attention_scale = get_positive(l, "attention.scale", false, default_attention_scale(p));
     p->embed_scale = l->arch->scales_embedding ? (f32)math_sqrt((f64)p->n_embd) : 1;
     check_neutral_keys(l);
 }
@@ -385,6 +514,7 @@ static u32 dim_value(const struct model_params *p, enum dim dim) {
     case DIM_FF: return p->n_ff;
     case DIM_VOCAB: return p->n_vocab;
     case DIM_ROPE_HALF: return p->rope_dim / 2;
+    case DIM_HEAD: return p->head_dim;
     default: return 1;
     }
 }
@@ -482,8 +612,9 @@ static void bind_tensors(struct loader *l) {
 // --- rope ---
 
 // The frequency of pair i before scaling.
-static f64 rope_frequency(const struct model_params *p, u32 i) {
-    return math_pow((f64)p->rope_freq_base, -2.0 * i / p->rope_dim);
+static f64 rope_frequency(const struct model_params *p, bool local, u32 i) {
+    f32 base = local ? p->rope_freq_base_local : p->rope_freq_base;
+    return math_pow((f64)base, -2.0 * i / p->rope_dim);
 }
 
 static f64 rope_divisor(const struct model *model, u32 i) {
@@ -502,8 +633,7 @@ static void compute_llama3_divisors(struct loader *l, f32 *divisors) {
     f64 factor = (f64)get_positive(l, "rope.scaling.factor", true, 1);
     f64 low = (f64)get_positive(l, "rope.scaling.low_freq_factor", true, 1);
     f64 high = (f64)get_positive(l, "rope.scaling.high_freq_factor", true, 1);
-    f64 context =
-        get_u32(l, "rope.scaling.original_context_length", true, 1, 1, MODEL_CONTEXT_MAX);
+    f64 context = get_u32(l, "rope.scaling.original_context_length", true, 1, 1, MODEL_CONTEXT_MAX);
     if (l->status == SOV_OK && high <= low) {
         l->status = fault_set(l->fault, SOV_ERR_FORMAT,
                               "%s.rope.scaling.high_freq_factor is %g, more than "
@@ -512,7 +642,7 @@ static void compute_llama3_divisors(struct loader *l, f32 *divisors) {
     }
     if (l->status != SOV_OK) return;
     for (u32 i = 0; i < p->rope_dim / 2; i++) {
-        f64 wavelength = 2 * PI / rope_frequency(p, i);
+        f64 wavelength = 2 * PI / rope_frequency(p, false, i);
         f64 share = (context / wavelength - low) / (high - low);
         f64 divisor = wavelength < context / high  ? 1
                       : wavelength > context / low ? factor
@@ -533,9 +663,10 @@ static void compute_llama3_divisors(struct loader *l, f32 *divisors) {
 static void check_rope_angles(struct loader *l) {
     const struct model_params *p = &l->model->params;
     for (u32 i = 0; i < p->rope_dim / 2 && l->status == SOV_OK; i++) {
-        f64 frequency = rope_frequency(p, i) / (f64)p->rope_scaling_factor /
+        f64 frequency = rope_frequency(p, false, i) / (f64)p->rope_scaling_factor /
                         rope_divisor(l->model, i);
-        if (frequency <= ROPE_FREQUENCY_MAX) continue; // false for NaN
+        bool local_is_fine = rope_frequency(p, true, i) <= ROPE_FREQUENCY_MAX;
+        if (frequency <= ROPE_FREQUENCY_MAX && local_is_fine) continue; // false for NaN
         l->status = fault_set(l->fault, SOV_ERR_FORMAT,
                               "rope frequency %u is %g a position, at most %g is expected: "
                               "%s.rope.freq_base %g, scaling factor %g, rope_freqs %g",
@@ -545,18 +676,18 @@ static void check_rope_angles(struct loader *l) {
     }
 }
 
-void model_rope_table(const struct model *model, u32 n_positions, f32 *table) {
+void model_rope_table(const struct model *model, bool local, u32 n_positions, f32 *table) {
     const struct model_params *p = &model->params;
     assert(n_positions <= MODEL_CONTEXT_MAX);
     assert(p->rope_dim <= OP_HEAD_DIM_MAX);
     f64 frequencies[OP_HEAD_DIM_MAX / 2], divisors[OP_HEAD_DIM_MAX / 2];
     u32 n_pairs = p->rope_dim / 2;
     for (u32 i = 0; i < n_pairs; i++) {
-        frequencies[i] = rope_frequency(p, i);
-        divisors[i] = rope_divisor(model, i);
+        frequencies[i] = rope_frequency(p, local, i);
+        divisors[i] = local ? 1 : rope_divisor(model, i);
     }
     for (u32 position = 0; position < n_positions; position++) {
-        f64 scaled = position / (f64)p->rope_scaling_factor;
+        f64 scaled = local ? position : position / (f64)p->rope_scaling_factor;
         f32 *row = table + (usize)position * p->rope_dim;
         for (u32 i = 0; i < n_pairs; i++) {
             f64 angle = scaled * frequencies[i] / divisors[i];
@@ -593,6 +724,7 @@ static enum sov_status load(struct model *model, struct sov_fault *fault) {
     assert(model->layers != NULL && divisors != NULL && l.used != NULL);
 
     bind_tensors(&l);
+    read_local_layers(&l);
     if (l.status == SOV_OK && llama3 && model->rope_freqs.data == NULL) {
         compute_llama3_divisors(&l, divisors);
     }

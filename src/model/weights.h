@@ -25,7 +25,7 @@
 #define MODEL_WIDTH_MAX (1u << 20)   // n_embd, n_ff
 #define MODEL_VOCAB_MAX (1u << 21)
 
-enum model_arch { MODEL_LLAMA, MODEL_ARCH_COUNT };
+enum model_arch { MODEL_LLAMA, MODEL_GEMMA3, MODEL_QWEN2, MODEL_QWEN3, MODEL_ARCH_COUNT };
 
 // A weight as kernels take it. rows of k elements; data == NULL: the model has no such tensor.
 struct weight {
@@ -40,24 +40,29 @@ enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR };
 
 struct model_params {
     enum model_arch arch;
-    struct str arch_name;  // general.architecture, the prefix of its keys
-    struct str name;       // general.name, may be empty
+    struct str arch_name; // general.architecture, the prefix of its keys
+    struct str name;      // general.name, may be empty
     u32 n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab;
-    u32 rope_dim;          // even, <= head_dim
-    bool rope_neox;        // split halves instead of adjacent pairs
+    u32 rope_dim;   // even, <= head_dim
+    bool rope_neox; // split halves instead of adjacent pairs
     f32 rope_freq_base;
+    f32 rope_freq_base_local; // of local layers, whose positions are not scaled
+    u32 window; // of local layers: a key at this distance is invisible; 0: no local layers
     enum rope_scaling rope_scaling;
     f32 rope_scaling_factor; // linear: positions are divided by it; 1 when none
-    u32 context_train;     // llama.context_length, at least 1
+    u32 context_train;       // llama.context_length, at least 1
     f32 rms_eps;
-    f32 attention_scale;   // f32(1/sqrt(f64(head_dim))) unless the file says otherwise
-    f32 embed_scale;       // 1, or f32(sqrt(n_embd))
+    f32 attention_scale; // f32(1/sqrt(f64(head_dim))) unless the file says otherwise
+    f32 embed_scale;     // 1, or f32(sqrt(n_embd))
 };
 
 struct layer_weights {
+    bool is_local; // attention within the window, rope by the local table
     struct weight attn_norm, attn_q, attn_k, attn_v, attn_output;
     struct weight ffn_norm, ffn_gate, ffn_up, ffn_down;
     // F32, one row; may be absent.
+    struct weight attn_q_norm, attn_k_norm;      // F32 [head_dim]; gemma3, qwen3
+    struct weight attn_post_norm, ffn_post_norm; // F32; gemma3
     struct weight attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias;
 };
 
@@ -75,14 +80,15 @@ struct model {
 };
 
 // Opens the file, checks it and fills `model`. On failure nothing stays mapped.
-enum sov_status model_open(struct model *model, const char *path,
-                           struct sov_fault *fault) MUST_CHECK;
+enum sov_status model_open(struct model *model, const char *path, struct sov_fault *fault)
+    MUST_CHECK;
 // The same for bytes of the caller (tests, fuzzing).
-enum sov_status model_parse(struct model *model, const u8 *data, u64 bytes,
-                            struct sov_fault *fault) MUST_CHECK;
+enum sov_status model_parse(struct model *model, const u8 *data, u64 bytes, struct sov_fault *fault)
+    MUST_CHECK;
 void model_close(struct model *model); // may be called on a zeroed struct, and twice
 
 // The rope table of operator 7 for positions [0, n_positions): n_positions * rope_dim f32,
 // {cos, sin} pairs; n_positions <= MODEL_CONTEXT_MAX. In f64,
 // angle = position / scaling factor * base^(-2i/rope_dim) / rope_freqs[i].
-void model_rope_table(const struct model *model, u32 n_positions, f32 *table);
+// `local`: the table of local layers, which have no scaling and no divisors.
+void model_rope_table(const struct model *model, bool local, u32 n_positions, f32 *table);

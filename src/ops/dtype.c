@@ -53,6 +53,8 @@ u64 dtype_row_bytes(enum dtype type, u64 n) {
     return n / info->block_elements * info->block_bytes;
 }
 
+static i16 signed_byte(u8 byte) { return (i16)((byte ^ 0x80) - 0x80); }
+
 // --- blocks of 32 ---
 
 // 16 bytes: low nibbles are elements 0 to 15, high nibbles elements 16 to 31.
@@ -83,7 +85,7 @@ static void unpack_block_32(enum dtype type, const u8 *block, i16 q[32], f32 *d,
         unpack_5_bits(load_u32(block + 4), block + 8, 0, q);
         break;
     case DTYPE_Q8_0:
-        for (u32 j = 0; j < 32; j++) q[j] = (i8)block[2 + j];
+        for (u32 j = 0; j < 32; j++) q[j] = signed_byte(block[2 + j]);
         break;
     default: assert(!"a type with blocks of 32");
     }
@@ -189,7 +191,7 @@ static void unpack_q6_k(const u8 *block, struct dtype_group *group) {
             }
         }
     }
-    for (u32 j = 0; j < 16; j++) group->scale[j] = (i8)block[192 + j];
+    for (u32 j = 0; j < 16; j++) group->scale[j] = signed_byte(block[192 + j]);
     group->d[0] = f16_to_f32(load_u16(block + 208));
 }
 
@@ -229,15 +231,17 @@ static void group_values(enum dtype type, const struct dtype_group *group, u32 n
     case DTYPE_Q3_K:
     case DTYPE_Q6_K:
         for (u32 e = 0; e < n; e++) {
-            f32 scale = group->d[0] * (f32)group->scale[e / 16];
+            u32 block = e / 16;
+            f32 scale = group->d[0] * (f32)group->scale[block];
             out[e] = scale * (f32)group->q[e];
         }
         break;
     default: { // Q2_K by 16, Q4_K and Q5_K by 32
         u32 width = type == DTYPE_Q2_K ? 16 : 32;
         for (u32 e = 0; e < n; e++) {
-            f32 scale = group->d[0] * (f32)group->scale[e / width];
-            f32 min = group->m[0] * (f32)group->min[e / width];
+            u32 block = e / width;
+            f32 scale = group->d[0] * (f32)group->scale[block];
+            f32 min = group->m[0] * (f32)group->min[block];
             out[e] = scale * (f32)group->q[e] - min;
         }
     }
@@ -259,7 +263,7 @@ void dtype_dequantise(enum dtype type, const u8 *row, u64 n, f32 *out) {
         return;
     default: break;
     }
-    struct dtype_group group;
+    struct dtype_group group = {0};
     for (u64 at = 0; at < n; at += DTYPE_GROUP) {
         u32 length = (u32)MIN(n - at, (u64)DTYPE_GROUP);
         const u8 *blocks = row + at / info->block_elements * info->block_bytes;

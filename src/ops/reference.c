@@ -355,10 +355,11 @@ static u32 attention_row(const struct attention_args *args, u32 row, u32 head, u
     u32 first_visible = args->window != 0 && pos >= args->window ? pos - args->window + 1 : 0;
     const f16 *q_f16 = args->q + (usize)row * args->q_stride + (usize)head * n;
     f16 *out = args->out + (usize)row * args->out_stride + (usize)head * n;
-    struct softmax_state run, chunk;
+    struct softmax_state run = {0}, chunk = {0};
     f32 q[OP_HEAD_DIM_MAX];
     for (u32 j = 0; j < n; j++) q[j] = f16_to_f32(q_f16[j]);
     u32 first_chunk = first_visible / OP_CHUNK;
+    assert(first_visible <= pos); // the row's own position is always visible
     for (u32 c = first_chunk; c <= pos / OP_CHUNK; c++) {
         u32 first = MAX(first_visible, c * OP_CHUNK);
         u32 last = MIN(pos, c * OP_CHUNK + OP_CHUNK - 1);

@@ -338,6 +338,8 @@ u64 platform_memory_mapped(void) {
     return __atomic_load_n(&linux_state.memory_bytes, __ATOMIC_RELAXED);
 }
 
+// Neither populated nor advised: on a file of 98 MB reading ahead won 15 to 25 ms of 76 when nothing
+// was cached and nothing that could be measured otherwise, and pages that are never used stay out.
 enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
                                   struct sov_fault *fault) {
     assert(bytes > 0);

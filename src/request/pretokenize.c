@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pre-tokenizers of byte-level BPE vocabularies, as matchers over classes of code points. Each
-// stands for one regular expression or for several applied one after another, where every stage cuts
-// the fragments that the stage before has left:
+// stands for one regular expression or for several applied one after another, where every stage
+// cuts the fragments that the stage before has left:
 //
 //   gpt-2      's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //   smollm     \p{N}, then gpt-2
 //   llama-bpe  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
-//              ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+          (the third starts with " ?")
+//              ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+   (starting with " ?")
 //   qwen2      as llama-bpe, with \p{N} instead of \p{N}{1,3}
 //   default    [\p{P}$+<=>^~|]+, then gpt-2, then \p{N}+, then [0-9][0-9][0-9]
 //
@@ -221,7 +221,7 @@ void pretokenize_start(struct pretokenize *cut, enum pretokenizer kind, struct s
 
 bool pretokenize_next(struct pretokenize *cut, struct str *piece) {
     if (cut->at == cut->text.len) return false;
-    usize end = cut->at;
+    usize end = 0;
     switch (cut->kind) {
     case PRETOKENIZER_DEFAULT: end = match_default(cut); break;
     case PRETOKENIZER_GPT2: end = match_gpt2(cut->text, cut->at, cut->text.len); break;

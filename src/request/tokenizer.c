@@ -3,9 +3,9 @@
 //
 //   text  ──special tokens cut out──▶  fragments of plain text  ──bpe_encode | spm_encode──▶  ids
 //
-// At every place the longest special token that is allowed there is taken, the leftmost first. (This
-// is what the original tokenizers do. llama.cpp takes the longest of the whole text first; the two
-// differ only where a longer special token starts inside a shorter one.)
+// At every place the longest special token that is allowed there is taken, the leftmost first.
+// (This is what the original tokenizers do. llama.cpp takes the longest of the whole text first;
+// the two differ only where a longer special token starts inside a shorter one.)
 //
 // Checks and tables of the vocabulary are in tokenizer_vocab.c, the tables' invariants in
 // tokenizer_private.h, the rules T1 to T5 in tokenizer.h.

@@ -2,16 +2,17 @@
 // Text to token ids and back: byte-level BPE (GGUF model "gpt2") and SentencePiece-style merging by
 // score ("llama"), as the vocabulary inside a model file defines them.
 //
-// T1. Special tokens (control and unknown) are recognised in text only when the caller asks: text of
-//     a user cannot inject them, neither whole nor by merging. User-defined tokens (type 4) are
+// T1. Special tokens (control and unknown) are recognised in text only when the caller asks: text
+//     of a user cannot inject them, neither whole nor by merging. User-defined tokens (type 4) are
 //     ordinary text and always recognised.
-// T2. Time is near-linear in the text; the stack is constant; memory comes from the caller's arenas.
+// T2. Time is near-linear in the text; the stack is constant; memory comes from the caller's
+//     arenas.
 // T3. Decoding gives bytes; nothing is lost: for valid text decode(encode(x)) == x. Two exceptions
 //     lie in the vocabularies themselves: SPM has one token for a space and for U+2581, and decodes
 //     it as a space; and T5.
-// T4. Bytes that are not valid UTF-8 (RFC 3629) never stop the tokenizer and are never dropped. Each
-//     is a character of its own, outside every letter and digit class, on every path. SPM encodes it
-//     by its byte token, byte-level BPE as any other byte: its value is kept.
+// T4. Bytes that are not valid UTF-8 (RFC 3629) never stop the tokenizer and are never dropped.
+//     Each is a character of its own, outside every letter and digit class, on every path. SPM
+//     encodes it by its byte token, byte-level BPE as any other byte: its value is kept.
 // T5. Some vocabularies have no token for some bytes. In BPE such a byte, of valid text or not,
 //     becomes the token of U+FFFD if that is one token, else the unknown token. In SPM a character
 //     with such a byte becomes the unknown token, else that of U+FFFD. An unknown token that ends
@@ -61,9 +62,9 @@ u64 tokenizer_memory_bytes(const struct tokenizer_source *source);
 // token twice, merges of known tokens, ...) and builds the lookup tables. `source` is copied; its
 // slices must stay. The tokenizer is read-only afterwards and may be used by any thread.
 //
-// BOS is put in front of texts when the file says so (add_bos_token) and, where it says nothing, for
-// "llama" with a BOS id and for the pre-tokenizer llama-bpe. EOS is put behind only when the file
-// says so. A file that wants one and gives no id for it is refused.
+// BOS is put in front of texts when the file says so (add_bos_token) and, where it says nothing,
+// for "llama" with a BOS id and for the pre-tokenizer llama-bpe. EOS is put behind only when the
+// file says so. A file that wants one and gives no id for it is refused.
 enum sov_status tokenizer_create(const struct tokenizer_source *source, struct arena *arena,
                                  const struct tokenizer **tokenizer,
                                  struct sov_fault *fault) MUST_CHECK;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Byte-level BPE of one fragment of plain text. Each byte is a symbol; a pre-tokenizer cuts the
-// fragment into pieces; in a piece, the pair of neighbours whose merge has the lowest rank is merged,
-// the leftmost of equals first, until no pair has a merge. Ids stand for texts throughout (V4).
+// fragment into pieces; in a piece, the pair of neighbours whose merge has the lowest rank is
+// merged, the leftmost of equals first, until no pair has a merge. Ids stand for texts throughout
+// (V4).
 //
 //   piece   " the"  ->  symbols  Ġ t h e  ->  Ġ th e  ->  Ġ the  ->  Ġthe
 //
-// A byte without a token is a symbol that merges with nothing and comes out as the replacement (T5).
+// A byte without a token is a symbol that merges with nothing and comes out as the replacement
+// (T5).
 #include "request/tokenizer_private.h"
 
 u64 bpe_text_bytes(const struct tokenizer *t) { return t->whole_words ? t->text_bytes_max : 0; }

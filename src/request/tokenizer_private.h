@@ -2,16 +2,16 @@
 // What the files of the tokenizer share: the built vocabulary, its look-ups, and the merging queue.
 //
 //   tokenizer_vocab.c   tokenizer_source -> struct tokenizer (checks, tables)
-//   tokenizer.c         the public calls: special tokens cut out, pieces handed to an encoder; decode
+//   tokenizer.c         the public calls: special tokens cut out, fragments encoded; decoding
 //   tokenizer_bpe.c     one fragment of plain text by byte-level BPE (pretokenize.c cuts it)
 //   tokenizer_spm.c     one fragment of plain text by SentencePiece-style merging
 //
 // V1. Token strings stay in the file; offsets[id] is where the length of the string stands.
 // V2. No two tokens have the same text. Empty texts are in no table.
-// V3. A slot of a hash table holds an index in its low bits and bits of the hash above them, so that
-//     a miss is usually decided without touching the string; SLOT_EMPTY is no such value.
-// V4. Every merge is of two known tokens and gives a known one, which is no control, unknown or byte
-//     token (T1). So BPE works on ids alone and never builds a string.
+// V3. A slot of a hash table holds an index in its low bits and bits of the hash above them, so
+//     that a miss is usually decided without touching the string; SLOT_EMPTY is no such value.
+// V4. Every merge is of two known tokens and gives a known one, which is no control, unknown or
+//     byte token (T1). So BPE works on ids alone and never builds a string.
 #pragma once
 #include "freestanding/mem.h"
 #include "request/pretokenize.h"
@@ -20,8 +20,8 @@
 #define SLOT_EMPTY 0xffffffffu
 #define TOKEN_SLOT_BITS 21 // of an id; above them 11 bits of hash
 #define MERGE_SLOT_BITS 22 // of a rank; above them 10 bits of hash
-static_assert(TOKENIZER_VOCAB_MAX <= 1u << TOKEN_SLOT_BITS, "an id fits a slot");
-static_assert(TOKENIZER_MERGES_MAX <= 1u << MERGE_SLOT_BITS, "a rank fits a slot");
+static_assert((TOKENIZER_VOCAB_MAX - 1) >> TOKEN_SLOT_BITS == 0, "an id fits a slot");
+static_assert((TOKENIZER_MERGES_MAX - 1) >> MERGE_SLOT_BITS == 0, "a rank fits a slot");
 
 #define RANK_NONE 0xffffffffu
 
@@ -174,10 +174,9 @@ static inline i32 byte_of_name(struct str text) {
     return value;
 }
 
-// --- merging ---
-// A fragment is a chain of symbols. `pair` belongs to the symbol and the next one: the rank of
-// their merge (BPE) or the id of the token they make (SPM); RANK_NONE or TOKEN_NONE without one, and
-// for a symbol that was merged into the one before it.
+// --- merging --- A fragment is a chain of symbols. `pair` belongs to the symbol and the next one:
+// the rank of their merge (BPE) or the id of the token they make (SPM); RANK_NONE or TOKEN_NONE
+// without one, and for a symbol that was merged into the one before it.
 struct symbol {
     u32 prev, next; // SYMBOL_NONE at the ends
     u32 value;      // BPE: the token, or TOKEN_NONE; SPM: where the symbol starts in the text
@@ -185,10 +184,10 @@ struct symbol {
 };
 #define SYMBOL_NONE 0xffffffffu
 
-// A queue of pairs to merge, the smallest first: how good the pair is in the high half, the index of
-// its left symbol in the low half. An entry whose pair has changed is found stale when it comes up.
-// A chain of n symbols never has more than 2n entries: n-1 pairs at the start, and each of at most
-// n-1 merges takes one out and puts at most two in.
+// A queue of pairs to merge, the smallest first: how good the pair is in the high half, the index
+// of its left symbol in the low half. An entry whose pair has changed is found stale when it comes
+// up. A chain of n symbols never has more than 2n entries: n-1 pairs at the start, and each of at
+// most n-1 merges takes one out and puts at most two in.
 struct merge_queue {
     u64 *entries; // a heap: the children of entry i are entries 4i + 1 to 4i + 4
     usize n, capacity;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece-style encoding of one fragment of plain text. Spaces become U+2581, with one more in
-// front at the start of the text where the vocabulary wants it; each character is a symbol; of all
-// pairs of neighbours that together are the text of a token, the one whose token has the highest
-// score is merged, the leftmost of equals first, until there is none. A symbol that is no token in
-// the end (it is a single character then) is written as the byte tokens of its bytes.
+// SentencePiece-style encoding of one fragment of plain text. Spaces become U+2581, with one more
+// in front at the start of the text where the vocabulary wants it; each character is a symbol; of
+// all pairs of neighbours that together are the text of a token, the one whose token has the
+// highest score is merged, the leftmost of equals first, until there is none. A symbol that is no
+// token in the end (it is a single character then) is written as the byte tokens of its bytes.
 //
 //   "the sea"  ->  ▁the▁sea  ->  ▁ t h e ▁ s e a  ->  ...  ->  ▁the ▁sea
 //
-// Merging goes over the whole fragment in principle. In practice almost no token has a U+2581 behind
-// another character, so that words are independent of each other and are merged one after another,
-// each with a small queue; where such a token exists, words are cut apart only behind characters
-// that it does not contain there (spm_word_end).
+// Merging goes over the whole fragment in principle. In practice almost no token has a U+2581
+// behind another character, so that words are independent of each other and are merged one after
+// another, each with a small queue; where such a token exists, words are cut apart only behind
+// characters that it does not contain there (spm_word_end).
 #include "request/tokenizer_private.h"
 
 u64 spm_text_bytes(u64 fragment_bytes) { return SPM_SPACE_BYTES * (fragment_bytes + 1); }

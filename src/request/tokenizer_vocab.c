@@ -12,10 +12,10 @@
 #define PROBES_MAX 4096
 
 // Tokens known by their text. Files mark some of them wrongly as normal or user-defined; whatever
-// the file says, they are treated as control tokens, so that text of a user cannot inject them (T1).
-// llama.cpp has the same list and rule. `end`: the token ends an answer, as EOS and EOT do. The
-// padding, repository and file separators of fill-in-the-middle end answers too: a model that emits
-// one has finished its file.
+// the file says, they are treated as control tokens, so that text of a user cannot inject them
+// (T1). llama.cpp has the same list and rule. `end`: the token ends an answer, as EOS and EOT do.
+// The padding, repository and file separators of fill-in-the-middle end answers too: a model that
+// emits one has finished its file.
 static const struct {
     const char *text;
     bool end;
@@ -69,8 +69,9 @@ static u64 count_specials(const struct tokenizer_source *source) {
 u64 tokenizer_memory_bytes(const struct tokenizer_source *source) {
     u64 n = source->n_tokens, n_merges = source->n_merges;
     u64 n_tables = 7, align_slack = 16; // each table may be moved up to its alignment
-    return sizeof(struct tokenizer) + 5 * n + 4 * slots_for(n) + sizeof(struct bpe_merge) * n_merges +
-           4 * slots_for(n_merges) + 4 * count_specials(source) + n_tables * align_slack;
+    return sizeof(struct tokenizer) + 5 * n + 4 * slots_for(n) +
+           sizeof(struct bpe_merge) * (n_merges + 1) + 4 * slots_for(n_merges) +
+           4 * count_specials(source) + n_tables * align_slack;
 }
 
 // The next string of a GGUF array of strings; `at` moves behind it.
@@ -89,8 +90,8 @@ static enum sov_status check_source(struct tokenizer *t, const struct tokenizer_
                          STR_ARG(source->model));
     if (!t->is_spm && !pretokenizer_by_name(source->pre, &t->pretokenizer))
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
-                         "tokenizer.ggml.pre is \"%.*s\"; known are gpt-2, smollm, llama-bpe, qwen2 "
-                         "and default", STR_ARG(source->pre));
+                         "tokenizer.ggml.pre is \"%.*s\"; known are gpt-2, smollm, llama-bpe, "
+                         "qwen2 and default", STR_ARG(source->pre));
     if (source->n_tokens == 0 || source->tokens == NULL)
         return fault_set(fault, SOV_ERR_FORMAT, "the vocabulary has no tokens");
     if (source->n_tokens > TOKENIZER_VOCAB_MAX)
@@ -165,7 +166,8 @@ static enum sov_status read_tokens(struct tokenizer *t, const struct tokenizer_s
                              type);
         if (type == TOKEN_BYTE && byte_of_name(text) < 0)
             return fault_set(fault, SOV_ERR_FORMAT,
-                             "byte token %u is \"%.*s\", not of the form <0xHH>", id, STR_ARG(text));
+                             "byte token %u is \"%.*s\", not of the form <0xHH>", id,
+                             STR_ARG(text));
         t->attributes[id] = (u8)type;
         if (t->is_spm && t->scores != NULL) {
             f32 score = load_f32(t->scores + 4 * (u64)id);
@@ -298,8 +300,8 @@ static void sift_special(struct tokenizer *t, u32 at, u32 n) {
     t->specials[at] = id;
 }
 
-// The tokens that are recognised whole, sorted by text, and where each first byte starts among them.
-// (A heap sort: no recursion, no memory, and never quadratic, whatever the file.)
+// The tokens that are recognised whole, sorted by text, and where each first byte starts among
+// them. (A heap sort: no recursion, no memory, and never quadratic, whatever the file.)
 static void collect_specials(struct tokenizer *t) {
     u32 n = 0;
     for (u32 id = 0; id < t->n_tokens; id++)
@@ -327,8 +329,8 @@ static enum sov_status take_id(const struct tokenizer *t, u64 given, const char 
     if (given == TOKEN_ABSENT) return SOV_OK;
     if (given >= t->n_tokens)
         return fault_set(fault, SOV_ERR_FORMAT,
-                         "tokenizer.ggml.%s_token_id is %llu, but the vocabulary has %u tokens", name,
-                         given, t->n_tokens);
+                         "tokenizer.ggml.%s_token_id is %llu, but the vocabulary has %u tokens",
+                         name, given, t->n_tokens);
     *id = (u32)given;
     return SOV_OK;
 }
@@ -339,8 +341,8 @@ static u32 choose_replacement(const struct tokenizer *t, u32 unknown) {
         ((t->attributes[unknown] & ATTRIBUTE_END) != 0 || unknown == t->bos))
         unknown = TOKEN_NONE;
     if (t->is_spm && unknown != TOKEN_NONE) return unknown;
-    u8 letters[3 * BYTE_LETTERS_BYTES_MAX];
     struct str name = STR("\xef\xbf\xbd");
+    u8 letters[3 * BYTE_LETTERS_BYTES_MAX];
     if (!t->is_spm) { // the same three bytes, each as its letter
         usize len = 0;
         for (usize i = 0; i < name.len; i++) {

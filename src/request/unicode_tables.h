@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classes of code points that pre-tokenizers ask for: \p{L}, \p{N}, \p{P}, \s. They exclude each
-// other, so that one look-up answers all four. The tables are generated (unicode_tables.c).
+// The classes of code points that pre-tokenizers ask for: \p{L}, \p{N}, \p{P}, \s. They exclude
+// each other, so that one look-up answers all four. The tables are generated (unicode_tables.c).
 #pragma once
 #include "freestanding/types.h"
 
