@@ -185,6 +185,14 @@ static void random_walk(void) {
                 owned[s] += gained;
                 free_blocks -= gained;
             }
+        } else if (choice == 4 && length[s] > 0) {
+            u32 n = test_random_below(&random, length[s] + 1);
+            u32 kept = (n + 15) / 16;
+            CHECK(kv_truncate(&f.kv, s, length[s] + 1, NULL) == SOV_ERR_ARGUMENT);
+            CHECK(kv_truncate(&f.kv, s, n, NULL) == SOV_OK);
+            free_blocks += owned[s] - kept;
+            owned[s] = kept;
+            length[s] = n;
         } else if (choice < 6) {
             u32 n = test_random_below(&random, 20);
             bool fits = length[s] + n <= owned[s] * 16;

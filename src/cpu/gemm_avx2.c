@@ -468,7 +468,7 @@ KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES]
         usum = add_halves(first, last);
         }
         __m256 d, m;
-        block_scales(type, row, at, &d, &m);
+        d = m = _mm256_set1_ps(1.5f); KEEP_IN_REGISTERS(d,m);
         G = fma_i32(d, without_zero(type, usum, &x->sum32[b]), G);
         if (form_of(type) == FORM_D_M) G = fma_i32(m, broadcast_i32(&x->sum32[b]), G);
         prefetch_step(ahead, LANES * block_bytes(type));

@@ -29,6 +29,9 @@ struct engine {
     enum sequence_state state;
     u32 *tokens; // [context] committed history
     u32 n_tokens, n_prompt;
+    u32 n_cached;                  // prompt tokens whose KV was there at admission
+    u32 n_scripted;                // of the request's script, taken
+    struct token_logprob *top;     // [SAMPLE_LOGPROBS_MAX]
     struct engine_request request; // its `tokens` is not used after admission
     u32 *positions, *slots;        // [prefill_chunk] the batch being built
     u32 *logit_rows;               // [logit_rows]
@@ -86,7 +89,8 @@ static struct cpu_config cpu_config_of(const struct engine_config *config,
 
 static u64 token_bytes(const struct engine_config *config) {
     u64 words = (u64)config->context + 2ull * config->prefill_chunk + config->logit_rows;
-    return words * sizeof(u32) + sizeof(struct engine) + 256;
+    return words * sizeof(u32) + SAMPLE_LOGPROBS_MAX * sizeof(struct token_logprob) +
+           sizeof(struct engine) + 256;
 }
 
 enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
@@ -139,8 +143,9 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
     engine->positions = arena_array(arena, u32, config->prefill_chunk);
     engine->slots = arena_array(arena, u32, config->prefill_chunk);
     engine->logit_rows = arena_array(arena, u32, config->logit_rows);
+    engine->top = arena_array(arena, struct token_logprob, SAMPLE_LOGPROBS_MAX);
     if (engine->tokens == NULL || engine->positions == NULL || engine->slots == NULL ||
-        engine->logit_rows == NULL) {
+        engine->logit_rows == NULL || engine->top == NULL) {
         return arena_fault(arena, fault, "engine", token_bytes(config));
     }
     struct op_table kernels;
@@ -216,25 +221,57 @@ static enum sov_status check_tokens(const struct engine *engine, const u32 *toke
     return SOV_OK;
 }
 
-static void become_idle(struct engine *engine) {
+// What was committed stays for the next prompt.
+static void become_idle(struct engine *engine) { engine->state = SEQUENCE_IDLE; }
+
+// Makes tokens[n] the history, keeping the KV of the longest common beginning with the one before.
+// The last token is always computed anew: its logits are wanted.
+static void begin_sequence(struct engine *engine, const u32 *tokens, u32 n) {
+    u32 limit = MIN(kv_length(&engine->kv, SLOT), n - 1);
+    u32 common = 0;
+    while (common < limit && engine->tokens[common] == tokens[common]) common++;
     struct sov_fault fault = {0};
-    enum sov_status status = kv_release(&engine->kv, SLOT, &fault);
+    enum sov_status status = kv_truncate(&engine->kv, SLOT, common, &fault);
     assert(status == SOV_OK);
-    engine->n_tokens = engine->n_prompt = 0;
-    engine->state = SEQUENCE_IDLE;
+    memmove(engine->tokens, tokens, n * sizeof(u32));
+    engine->n_tokens = engine->n_prompt = n;
+    engine->n_cached = common;
+    engine->n_scripted = 0;
+    engine->state = SEQUENCE_PREFILL;
+}
+
+static enum sov_status check_request(const struct engine *engine,
+                                     const struct engine_request *request,
+                                     struct sov_fault *fault) {
+    enum sov_status status = check_tokens(engine, request->tokens, request->n_tokens, fault);
+    if (status == SOV_OK) status = sample_params_check(&request->sampling, fault);
+    if (status != SOV_OK) return status;
+    u32 n_vocab = engine->model->params.n_vocab;
+    for (u32 i = 0; i < request->sampling.n_biases; i++) {
+        u32 token = request->sampling.biases[i].token;
+        if (token < n_vocab) continue;
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "logit_bias names token %u, the vocabulary has %u", token, n_vocab);
+    }
+    for (u32 i = 0; i < request->n_script; i++) {
+        if (request->script[i] < n_vocab) continue;
+        return fault_set(fault, SOV_ERR_ARGUMENT, "script token %u is %u, the vocabulary has %u", i,
+                         request->script[i], n_vocab);
+    }
+    if (request->n_logprobs > SAMPLE_LOGPROBS_MAX) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "logprobs must be 0 to %u, not %u",
+                         SAMPLE_LOGPROBS_MAX, request->n_logprobs);
+    }
+    return SOV_OK;
 }
 
 enum sov_status engine_admit(struct engine *engine, const struct engine_request *request,
                              struct sov_fault *fault) {
-    enum sov_status status = check_tokens(engine, request->tokens, request->n_tokens, fault);
+    enum sov_status status = check_request(engine, request, fault);
     if (status != SOV_OK) return status;
-    status = sample_params_check(&request->sampling, fault);
-    if (status != SOV_OK) return status;
-    memcpy(engine->tokens, request->tokens, request->n_tokens * sizeof(u32));
-    engine->n_tokens = engine->n_prompt = request->n_tokens;
+    begin_sequence(engine, request->tokens, request->n_tokens);
     engine->request = *request;
     engine->request.tokens = NULL;
-    engine->state = SEQUENCE_PREFILL;
     return SOV_OK;
 }
 
@@ -294,6 +331,33 @@ static enum finish_reason finish_of(const struct engine *engine,
     return FINISH_NONE;
 }
 
+// The next token: of the script, else drawn; with the logarithms of probabilities that were asked
+// for.
+static enum sov_status sample(struct engine *engine, const f32 *logits, u32 *token,
+                              struct engine_event *event, struct sov_fault *fault) {
+    const struct engine_request *request = &engine->request;
+    if (engine->n_scripted < request->n_script) {
+        *token = request->script[engine->n_scripted++];
+    } else {
+        struct sample_draw draw = {
+            .position = engine->n_tokens,
+            .history = engine->tokens,
+            .n_history = engine->n_tokens,
+        };
+        enum sov_status status =
+            sov_sample_token(&engine->sampler, logits, &request->sampling, draw, token, fault);
+        if (status != SOV_OK) return status;
+    }
+    if (request->wants_logprob || request->n_logprobs > 0) {
+        struct token_logprob own;
+        event->n_top = sample_logprobs(&engine->sampler, logits, *token, request->n_logprobs, &own,
+                                       engine->top);
+        event->top = engine->top;
+        event->logprob = own.logprob;
+    }
+    return SOV_OK;
+}
+
 enum sov_status engine_step(struct engine *engine, const struct tokenizer *tokenizer,
                             struct engine_event *event, struct sov_fault *fault) {
     *event = (struct engine_event){0};
@@ -309,20 +373,13 @@ enum sov_status engine_step(struct engine *engine, const struct tokenizer *token
     enum sov_status status = forward(engine, n, samples ? 1 : 0, &logits, &logit_stride, fault);
     if (status != SOV_OK) return status;
     u32 token = TOKEN_NONE;
-    if (samples) {
-        struct sample_draw draw = {
-            .position = engine->n_tokens,
-            .history = engine->tokens,
-            .n_history = engine->n_tokens,
-        };
-        status = sov_sample_token(&engine->sampler, logits, &engine->request.sampling, draw, &token,
-                                  fault);
-        if (status != SOV_OK) return status;
-    }
+    if (samples) status = sample(engine, logits, &token, event, fault);
+    if (status != SOV_OK) return status;
     event->has_token = samples;
     event->token = token;
     event->position = engine->n_tokens;
     commit(engine, n, samples ? &token : NULL);
+    event->n_cached = engine->n_cached;
     event->n_prefilled = MIN(kv_length(&engine->kv, SLOT), engine->n_prompt);
     if (n == missing) event->finish = finish_of(engine, tokenizer);
     if (event->finish != FINISH_NONE) become_idle(engine);
@@ -333,11 +390,13 @@ enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_
                                 engine_row *row, void *context, struct sov_fault *fault) {
     enum sov_status status = check_tokens(engine, tokens, n_tokens, fault);
     if (status != SOV_OK) return status;
-    memcpy(engine->tokens, tokens, n_tokens * sizeof(u32));
-    engine->n_tokens = engine->n_prompt = n_tokens;
-    engine->state = SEQUENCE_PREFILL;
+    begin_sequence(engine, tokens, n_tokens);
+    if (all) { // every position's logits are wanted: nothing is taken over
+        status = kv_truncate(&engine->kv, SLOT, 0, fault);
+        if (status != SOV_OK) return status;
+    }
     u32 chunk = all ? engine->config.logit_rows : engine->config.prefill_chunk;
-    for (u32 done = 0; status == SOV_OK && done < n_tokens;) {
+    for (u32 done = kv_length(&engine->kv, SLOT); status == SOV_OK && done < n_tokens;) {
         u32 n = MIN(chunk, n_tokens - done);
         u32 n_logits = all ? n : done + n == n_tokens;
         const f32 *logits = NULL;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence of a model, step by step: admit, prefill in chunks, decode, sample, commit.
+// One sequence of a model, step by step: admit, prefill in chunks, decode, sample, commit. The KV
+// of the last sequence is kept: a prompt that begins with the same tokens goes on from there, with
+// the same bits as without.
 //
 // E1. No allocation after engine_open: the engine's arena is sealed.
 // E2. A step that fails leaves the committed tokens and their KV as they were.
@@ -46,16 +48,24 @@ struct engine_request {
     u32 n_tokens;      // 1 to the context
     u32 n_new_max;     // most tokens to generate; 0: up to the context
     bool ignore_end;   // go on after end tokens
-    struct sample_params sampling;
+    u32 n_logprobs; // also report this many of the most probable tokens; up to SAMPLE_LOGPROBS_MAX
+    bool wants_logprob; // report the logarithm of the token's probability
+    const u32 *script; // [n_script] for tests: tokens to take instead of the first draws; must stay
+    u32 n_script;
+    struct sample_params sampling; // its biases must stay
 };
 
 enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 
 struct engine_event {
-    bool has_token;            // a token was committed
-    u32 token, position;       // position of the token in the sequence
-    enum finish_reason finish; // FINISH_NONE: step again
-    u32 n_prefilled;           // prompt tokens whose KV is committed
+    bool has_token;                  // a token was committed
+    u32 token, position;             // position of the token in the sequence
+    enum finish_reason finish;       // FINISH_NONE: step again
+    u32 n_prefilled;                 // prompt tokens whose KV is committed
+    u32 n_cached;                    // of them, taken over from the sequence before
+    f64 logprob;                     // of the token, when asked for
+    const struct token_logprob *top; // [n_top] best first; valid until the next step
+    u32 n_top;
 };
 
 struct engine;
@@ -78,7 +88,8 @@ void engine_close(struct engine *engine);
 enum sov_status engine_admit(struct engine *engine, const struct engine_request *request,
                              struct sov_fault *fault) MUST_CHECK;
 // One chunk of the prompt, or one more token. After FINISH_STOP or FINISH_LENGTH, or engine_cancel,
-// the engine is idle again. An end token is committed and reported like any other.
+// the engine is idle again, and keeps what was committed for the next prompt. An end token is
+// committed and reported like any other.
 enum sov_status engine_step(struct engine *engine, const struct tokenizer *tokenizer,
                             struct engine_event *event, struct sov_fault *fault) MUST_CHECK;
 void engine_cancel(struct engine *engine);

@@ -166,17 +166,27 @@ enum sov_status kv_free_block(struct kv_allocator *kv, u32 sequence, u32 physica
     return SOV_OK;
 }
 
-enum sov_status kv_release(struct kv_allocator *kv, u32 sequence, struct sov_fault *fault) {
+enum sov_status kv_truncate(struct kv_allocator *kv, u32 sequence, u32 n_tokens,
+                            struct sov_fault *fault) {
     enum sov_status status = check_sequence(kv, sequence, fault);
     if (status != SOV_OK) return status;
+    if (n_tokens > kv->lengths[sequence]) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "KV: sequence %u has %u tokens, not %u", sequence,
+                         kv->lengths[sequence], n_tokens);
+    }
+    u32 n_kept = (n_tokens + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE;
     const u32 *table = kv->tables + (u64)sequence * kv->config.max_blocks;
-    for (u32 i = kv->n_owned[sequence]; i-- > 0;) {
+    for (u32 i = kv->n_owned[sequence]; i-- > n_kept;) {
         assert(kv->owners[table[i]] == sequence);
         push_free(kv, table[i]);
     }
-    kv->n_owned[sequence] = 0;
-    kv->lengths[sequence] = 0;
+    kv->n_owned[sequence] = n_kept;
+    kv->lengths[sequence] = n_tokens;
     return SOV_OK;
+}
+
+enum sov_status kv_release(struct kv_allocator *kv, u32 sequence, struct sov_fault *fault) {
+    return kv_truncate(kv, sequence, 0, fault);
 }
 
 u32 kv_length(const struct kv_allocator *kv, u32 sequence) {

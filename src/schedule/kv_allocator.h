@@ -57,6 +57,10 @@ enum sov_status kv_allocate_blocks(struct kv_allocator *kv, u32 sequence, u32 n_
 // Commits n more tokens: their K and V are written and will not change.
 enum sov_status kv_append_tokens(struct kv_allocator *kv, u32 sequence, u32 n_tokens,
                                  struct sov_fault *fault) MUST_CHECK;
+// Uncommits everything from position n_tokens on and gives back the blocks beyond it. n_tokens must
+// not exceed the length.
+enum sov_status kv_truncate(struct kv_allocator *kv, u32 sequence, u32 n_tokens,
+                            struct sov_fault *fault) MUST_CHECK;
 // Gives back one block, which must be the last of the sequence's table and hold no committed token.
 // A free block or another sequence's is SOV_ERR_KV_OWNER.
 enum sov_status kv_free_block(struct kv_allocator *kv, u32 sequence, u32 physical,
