@@ -48,9 +48,10 @@ int cli_logits(const struct command *command, const struct platform_start *start
     if (status == SOV_OK) {
         status = platform_open(out_path, PLATFORM_OPEN_CREATE, &descriptor, &fault);
     }
+    u32 n = (u32)MIN(list.n, 0xffffffffu);
     if (status == SOV_OK) {
-        status = engine_evaluate(session.engine, list.ids, (u32)MIN(list.n, 0xffffffffu), all,
-                                 write_row, &descriptor, &fault);
+        status = engine_evaluate(session.engine, list.ids, n, all || n == 0 ? 0 : n - 1, write_row,
+                                 &descriptor, &fault);
     }
     exit_code = status == SOV_OK ? 0 : cli_fail(&fault);
     if (descriptor >= 0) platform_close(descriptor);

@@ -21,6 +21,11 @@ static const struct command commands[] = {
      "example:\n  echo '19556 905' | sov detokenize -m MODEL\n", cli_detokenize},
     {"logits", "raw logits of a token list", "logits -m MODEL --tokens FILE [--all] -o OUT",
      "example:\n  sov logits -m MODEL --tokens ids.txt --all -o rows.f32\n", cli_logits},
+    {"perplexity", "how well a model predicts a text", "perplexity -m MODEL -f FILE [-c WINDOW]",
+     "llama-perplexity's convention: windows of -c tokens (default 512) without overlap; the\n"
+     "predictions of each window's second half count.\n\n"
+     "example:\n  sov perplexity -m MODEL -f text.txt\n",
+     cli_perplexity},
     {"trace", "what every operator of one pass produced, for comparison",
      "trace -m MODEL --tokens FILE -o OUT",
      "Rows go to OUT as f32, their index to stdout: LAYER OPERATOR ROWS WIDTH OFFSET.\n\n"

@@ -87,7 +87,7 @@ int cli_trace(const struct command *command, const struct platform_start *start)
     if (status == SOV_OK) {
         cpu_set_tap(engine_cpu(session.engine), tap, &trace);
         status =
-            engine_evaluate(session.engine, list.ids, (u32)list.n, true, ignore_row, NULL, &fault);
+            engine_evaluate(session.engine, list.ids, (u32)list.n, 0, ignore_row, NULL, &fault);
     }
     if (status == SOV_OK) status = trace.status;
     exit_code = status == SOV_OK ? output_finish(&out) : cli_fail(&fault);

@@ -186,7 +186,7 @@ KERNEL_INLINE void unpack_ordered(enum dtype type, const u8 *p, u32 b, __m256i *
 // The way of one token, cheapest per type, with the zero point in: w0 and w1 are elements 0-15 and
 // 16-31, or (is_split) the even and the odd elements.
 KERNEL_INLINE bool is_split(enum dtype type) {
-    return type != DTYPE_Q8_0;
+    return type != DTYPE_Q8_0 && type != DTYPE_Q4_0 && type != DTYPE_Q4_1;
 }
 KERNEL_INLINE void unpack_fast(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
     if (type == DTYPE_Q8_0) {
@@ -421,32 +421,6 @@ KERNEL_INLINE __m256i multiply_four(enum dtype type, const u8 *const row[4], usi
     return add_quads(pair, add_pairs(s2, s3));
 }
 
-KERNEL_INLINE bool is_nibbles(enum dtype type) { return type == DTYPE_Q4_0 || type == DTYPE_Q4_1; }
-
-KERNEL_INLINE __m256i multiply_nibbles(const u8 *low, const u8 *high, const __m256i a[4]) {
-    const __m256i four = _mm256_set1_epi16(15);
-    __m256i x = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(low)), load_128(high), 1);
-    __m256i s0 = _mm256_madd_epi16(_mm256_and_si256(x, four), a[0]);
-    __m256i s1 = _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 4), four), a[1]);
-    __m256i s2 = _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 8), four), a[2]);
-    __m256i s3 = _mm256_madd_epi16(_mm256_srli_epi16(x, 12), a[3]);
-    s0 = _mm256_add_epi32(_mm256_add_epi32(s0, s1), _mm256_add_epi32(s2, s3));
-    KEEP_IN_REGISTER(s0);
-    return s0;
-}
-KERNEL_INLINE __m256i nibble_sums(enum dtype type, const u8 *const row[LANES], usize at, const i16 *p) {
-    __m256i a[4];
-    at += block_bytes(type) - 16;
-    UNROLL_FULLY
-    for (u32 i = 0; i < 4; i++) a[i] = _mm256_broadcastsi128_si256(load_128(p + 8 * i));
-    __m256i s0 = multiply_nibbles(row[0] + at, row[4] + at, a);
-    __m256i s1 = multiply_nibbles(row[1] + at, row[5] + at, a);
-    s0 = add_pairs(s0, s1);
-    __m256i s2 = multiply_nibbles(row[2] + at, row[6] + at, a);
-    __m256i s3 = multiply_nibbles(row[3] + at, row[7] + at, a);
-    return add_quads(s0, add_pairs(s2, s3));
-}
-
 // usum - zero point * asum.
 KERNEL_INLINE __m256i without_zero(enum dtype type, __m256i usum, const i32 *asum) {
     u32 zero = zero_point_log2(type);
@@ -461,15 +435,11 @@ KERNEL_INLINE __m256 group_of_blocks(enum dtype type, const u8 *const row[LANES]
     __m256 G = _mm256_setzero_ps();
     for (u32 b = 0; b < n_blocks; b++) {
         __m256i a0 = load_256(x->a + 32 * (usize)b), a1 = load_256(x->a + 32 * (usize)b + 16);
-        __m256i usum;
-        if (is_nibbles(type)) usum = nibble_sums(type, row, at, x->a + 32 * (usize)b); else {
         __m256i first = multiply_four(type, row, at, b, a0, a1);
         __m256i last = multiply_four(type, row + 4, at, b, a0, a1);
-        usum = add_halves(first, last);
-        }
         __m256 d, m;
-        d = m = _mm256_set1_ps(1.5f); KEEP_IN_REGISTERS(d,m);
-        G = fma_i32(d, without_zero(type, usum, &x->sum32[b]), G);
+        block_scales(type, row, at, &d, &m);
+        G = fma_i32(d, without_zero(type, add_halves(first, last), &x->sum32[b]), G);
         if (form_of(type) == FORM_D_M) G = fma_i32(m, broadcast_i32(&x->sum32[b]), G);
         prefetch_step(ahead, LANES * block_bytes(type));
         at += block_bytes(type);

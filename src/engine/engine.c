@@ -386,19 +386,24 @@ enum sov_status engine_step(struct engine *engine, const struct tokenizer *token
     return SOV_OK;
 }
 
-enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_tokens, bool all,
+// The next chunk from position `done` on: at most config.logit_rows of its positions want logits.
+static u32 evaluate_chunk(const struct engine *engine, u32 done, u32 first) {
+    u32 without_logits = first > done ? first - done : 0;
+    u32 n = MIN(engine->config.prefill_chunk, engine->n_tokens - done);
+    return MIN(n, without_logits + engine->config.logit_rows);
+}
+
+enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_tokens, u32 first,
                                 engine_row *row, void *context, struct sov_fault *fault) {
     enum sov_status status = check_tokens(engine, tokens, n_tokens, fault);
     if (status != SOV_OK) return status;
+    assert(first < n_tokens);
     begin_sequence(engine, tokens, n_tokens);
-    if (all) { // every position's logits are wanted: nothing is taken over
-        status = kv_truncate(&engine->kv, SLOT, 0, fault);
-        if (status != SOV_OK) return status;
-    }
-    u32 chunk = all ? engine->config.logit_rows : engine->config.prefill_chunk;
-    for (u32 done = kv_length(&engine->kv, SLOT); status == SOV_OK && done < n_tokens;) {
-        u32 n = MIN(chunk, n_tokens - done);
-        u32 n_logits = all ? n : done + n == n_tokens;
+    u32 done = MIN(kv_length(&engine->kv, SLOT), first); // what wants logits is computed anew
+    status = kv_truncate(&engine->kv, SLOT, done, fault);
+    while (status == SOV_OK && done < n_tokens) {
+        u32 n = evaluate_chunk(engine, done, first);
+        u32 n_logits = done + n - MIN(MAX(first, done), done + n);
         const f32 *logits = NULL;
         u32 logit_stride = 0;
         status = forward(engine, n, n_logits, &logits, &logit_stride, fault);

@@ -94,11 +94,12 @@ enum sov_status engine_step(struct engine *engine, const struct tokenizer *token
                             struct engine_event *event, struct sov_fault *fault) MUST_CHECK;
 void engine_cancel(struct engine *engine);
 
-// Logits of a token list, for the last position or for all, in order, without sampling. `row` is
-// called with f32 [n_vocab]; a status other than SOV_OK ends the evaluation.
+// Logits of a token list for the positions from `first` on, in order, without sampling (0: all;
+// n_tokens - 1: the last). `row` is called with f32 [n_vocab]; a status other than SOV_OK ends the
+// evaluation.
 typedef enum sov_status engine_row(void *context, u32 position, const f32 *logits, u32 n_vocab,
                                    struct sov_fault *fault);
-enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_tokens, bool all,
+enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_tokens, u32 first,
                                 engine_row *row, void *context, struct sov_fault *fault) MUST_CHECK;
 
 enum sequence_state engine_state(const struct engine *engine);

@@ -338,8 +338,8 @@ u64 platform_memory_mapped(void) {
     return __atomic_load_n(&linux_state.memory_bytes, __ATOMIC_RELAXED);
 }
 
-// Neither populated nor advised: on a file of 98 MB reading ahead won 15 to 25 ms of 76 when nothing
-// was cached and nothing that could be measured otherwise, and pages that are never used stay out.
+// Neither populated nor advised: on a file of 98 MB reading ahead won 15 to 25 ms of 76 when none
+// was cached. Warm runs were too noisy to tell, and pages that are never used stay out.
 enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
                                   struct sov_fault *fault) {
     assert(bytes > 0);
@@ -385,7 +385,7 @@ struct platform_thread {
     u8 *mapping;
     u32 id; // of the kernel; it writes 0 and wakes the joiner when the thread has ended
 };
-static_assert(sizeof(struct platform_thread) % 16 == 0, "what lies below it is aligned as a stack");
+static_assert(sizeof(struct platform_thread) % 16 == 0, "the stack below it must be aligned");
 #define THREAD_MAPPING_BYTES (PAGE_BYTES + PLATFORM_STACK_BYTES)
 
 #define AFFINITY_WORDS 128 // 8,192 CPUs, the most that Linux can be built for
