@@ -90,7 +90,7 @@ $(BUILD)/asan/%.o: %.c Makefile
 
 # --- fuzzing: libFuzzer with ASan and UBSan over the hosted twin ---
 FUZZERS := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
-FUZZ_FLAGS := $(COMMON) -O1 -g -fno-omit-frame-pointer -DSOV_NO_MAIN \
+FUZZ_FLAGS := $(COMMON) -O1 -g -fno-omit-frame-pointer \
               -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 FUZZ_CORE := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(CORE) $(HOSTED_ONLY))
 FUZZ_SECONDS := 20
@@ -99,7 +99,10 @@ FUZZ_SECONDS_FULL := 600
 $(BUILD)/fuzz/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CLANG) $(FUZZ_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
+
+# libFuzzer brings main; the one of hosted.c steps aside.
+$(BUILD)/fuzz/src/platform/hosted.o: FUZZ_EXTRA := -Dmain=hosted_main -Wno-missing-prototypes
 
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 	@echo '  LINK $@'

@@ -86,10 +86,11 @@ static void touch_model(const struct model *model) {
     for (u32 i = 0; i < model->params.n_layer; i++) {
         const struct layer_weights *w = &model->layers[i];
         const struct weight *const all[] = {
-            &w->attn_norm,   &w->attn_q,      &w->attn_k,      &w->attn_v,     &w->attn_output,
-            &w->ffn_norm,    &w->ffn_gate,    &w->ffn_up,      &w->ffn_down,   &w->attn_q_bias,
-            &w->attn_k_bias, &w->attn_v_bias, &w->attn_output_bias,
-            &w->attn_q_norm, &w->attn_k_norm, &w->attn_post_norm, &w->ffn_post_norm,
+            &w->attn_norm,        &w->attn_q,      &w->attn_k,      &w->attn_v,
+            &w->attn_output,      &w->ffn_norm,    &w->ffn_gate,    &w->ffn_up,
+            &w->ffn_down,         &w->attn_q_bias, &w->attn_k_bias, &w->attn_v_bias,
+            &w->attn_output_bias, &w->attn_q_norm, &w->attn_k_norm, &w->attn_post_norm,
+            &w->ffn_post_norm,
         };
         for (u32 j = 0; j < COUNT_OF(all); j++) touch_weight(all[j]);
     }

@@ -58,9 +58,9 @@ static void add_specials(struct vocab *v) {
 
 static void build_bpe(struct vocab *v, const char *pre) {
     static const char *const pairs[][2] = {
-        {"Ġ", "Ġ"}, {"t", "h"}, {"h", "e"}, {"th", "e"}, {"Ġ", "the"}, {"a", "a"}, {"aa", "aa"},
-        {"aa", "a"}, {"Ġ", "a"}, {"1", "2"}, {"12", "3"}, {"Ã", "©"}, {"Ċ", "Ċ"}, {"'", "s"},
-        {"e", "Ã©"}, {"<", "s"}, {"s", ">"},
+        {"Ġ", "Ġ"},   {"t", "h"},  {"h", "e"},  {"th", "e"}, {"Ġ", "the"}, {"a", "a"},
+        {"aa", "aa"}, {"aa", "a"}, {"Ġ", "a"},  {"1", "2"},  {"12", "3"},  {"Ã", "©"},
+        {"Ċ", "Ċ"},   {"'", "s"},  {"e", "Ã©"}, {"<", "s"},  {"s", ">"},
     };
     vocab_start(v, "gpt2", pre);
     vocab_add_letters(v);
@@ -70,9 +70,9 @@ static void build_bpe(struct vocab *v, const char *pre) {
 }
 
 static void build_spm(struct vocab *v, bool space_prefix) {
-    static const char *const texts[] = {"▁", "a", "t", "h", "e", "s", "<", ">", "é", "th", "he",
-                                        "▁t", "the", "▁the", "aa", "aaaa", "a▁", "▁▁", "<s", "s>",
-                                        "\xcc\x81", ">▁<", "日"};
+    static const char *const texts[] = {"▁",  "a",  "t",  "h",  "e",        "s",    "<",  ">",
+                                        "é",  "th", "he", "▁t", "the",      "▁the", "aa", "aaaa",
+                                        "a▁", "▁▁", "<s", "s>", "\xcc\x81", ">▁<",  "日"};
     vocab_start(v, "llama", "");
     vocab_add_byte_tokens(v, TOKEN_BYTE);
     for (usize i = 0; i < COUNT_OF(texts); i++)
@@ -88,8 +88,10 @@ static const struct tokenizer *built_in(u32 which, const struct vocab **vocab) {
     static const struct tokenizer *tokenizers[N_BUILT_IN];
     if (tokenizers[which] == NULL) {
         void *memory; // kept for ever
-        if (which < COUNT_OF(pres)) build_bpe(&vocabularies[which], pres[which]);
-        else build_spm(&vocabularies[which], which == COUNT_OF(pres));
+        if (which < COUNT_OF(pres))
+            build_bpe(&vocabularies[which], pres[which]);
+        else
+            build_spm(&vocabularies[which], which == COUNT_OF(pres));
         tokenizers[which] = create(&vocabularies[which], &memory);
         assert(tokenizers[which] != NULL);
     }
@@ -169,19 +171,25 @@ static void try_vocabulary(const u8 *data, usize bytes, bool spm, u32 flags) {
         if (head >> 5 == 7) break;
         struct str text = {data + at, MIN((usize)(head & 31), bytes - at)};
         at += text.len;
-        if (head == 0xc0) vocab_add_byte_tokens(&v, TOKEN_BYTE);
-        else if (head == 0xc1) vocab_add_letters(&v);
-        else if (head == 0xc2) v.source.bos = v.source.n_tokens;
-        else if (head == 0xc3) v.source.eos = v.source.n_tokens;
-        else if (head == 0xc4) v.source.unknown = v.source.n_tokens;
-        else if (head >> 5 == 6) vocab_add_merge(&v, text, STR("")); // as it comes, and a space
+        if (head == 0xc0)
+            vocab_add_byte_tokens(&v, TOKEN_BYTE);
+        else if (head == 0xc1)
+            vocab_add_letters(&v);
+        else if (head == 0xc2)
+            v.source.bos = v.source.n_tokens;
+        else if (head == 0xc3)
+            v.source.eos = v.source.n_tokens;
+        else if (head == 0xc4)
+            v.source.unknown = v.source.n_tokens;
+        else if (head >> 5 == 6)
+            vocab_add_merge(&v, text, STR("")); // as it comes, and a space
         else if (head >> 5 == 5 && text.len > 1) {
             usize left = 1 + text.data[0] % (text.len - 1);
             vocab_add_merge(&v, (struct str){text.data, left},
                             (struct str){text.data + left, text.len - left});
         } else {
-            static const i32 types[] = {TOKEN_NORMAL, TOKEN_USER_DEFINED, TOKEN_CONTROL, TOKEN_BYTE,
-                                        TOKEN_UNKNOWN, TOKEN_UNUSED};
+            static const i32 types[] = {TOKEN_NORMAL, TOKEN_USER_DEFINED, TOKEN_CONTROL,
+                                        TOKEN_BYTE,   TOKEN_UNKNOWN,      TOKEN_UNUSED};
             vocab_add(&v, text, types[head >> 5], (f32)(head & 3) - 1);
         }
     }
@@ -195,8 +203,8 @@ static void try_vocabulary(const u8 *data, usize bytes, bool spm, u32 flags) {
             u8 piece[64];
             for (usize i = 0; i < n_ids; i++) {
                 assert(ids[i] < tokenizer_n_tokens(t));
-                usize len = tokenizer_decode(t, ids[i], (flags & 2) != 0, i == 0, piece,
-                                             sizeof piece);
+                usize len =
+                    tokenizer_decode(t, ids[i], (flags & 2) != 0, i == 0, piece, sizeof piece);
                 assert(len <= tokenizer_piece_bytes_max(t));
             }
         }

@@ -24,13 +24,13 @@ void test_fail(const char *file, int line, const char *format, ...) PRINTF_LIKE(
 void test_skip(const char *reason);
 void test_note(const char *format, ...) PRINTF_LIKE(1, 2); // a line of information on stdout
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) test_fail(__FILE__, __LINE__, "%s", #condition);                         \
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) test_fail(__FILE__, __LINE__, "%s", #condition); \
     } while (0)
-#define CHECK_MSG(condition, ...)                                                                  \
-    do {                                                                                           \
-        if (!(condition)) test_fail(__FILE__, __LINE__, __VA_ARGS__);                              \
+#define CHECK_MSG(condition, ...)                                     \
+    do {                                                              \
+        if (!(condition)) test_fail(__FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 
 // SplitMix64: the tests' only randomness, from a printed seed.

@@ -265,8 +265,8 @@ static const struct shape shapes[] = {
 };
 
 // Positions around chunk, block and window borders.
-static const u32 borders[] = {0,   1,   15,  16,  31,  99,  100, 101, 254, 255,
-                              256, 257, 300, 354, 355, 356, 511, 512, 513, 767, 768, 799};
+static const u32 borders[] = {0,   1,   15,  16,  31,  99,  100, 101, 254, 255, 256,
+                              257, 300, 354, 355, 356, 511, 512, 513, 767, 768, 799};
 
 static void bits_and_error(void) {
     for (u32 s = 0; s < COUNT_OF(shapes); s++) {
@@ -287,8 +287,10 @@ static void bits_and_error(void) {
                 check_head_error(&share, shape, q, kv_head, pos, out);
                 for (u32 j = 0; j < D; j += 1 + D / 4) {
                     f16 expected = expected_element(shape, q, kv_head, pos, j);
-                    CHECK_MSG(out[j] == expected, "%s, position %u head %u element %u: 0x%04x, "
-                              "expected 0x%04x", name, pos, h, j, out[j], expected);
+                    CHECK_MSG(out[j] == expected,
+                              "%s, position %u head %u element %u: 0x%04x, "
+                              "expected 0x%04x",
+                              name, pos, h, j, out[j], expected);
                 }
             }
         }
@@ -446,8 +448,11 @@ static void forbidden_values(void) {
         f16 *row = i % 2 ? k_rows[0] : v_rows[0];
         f16 kept = row[i / 4];
         row[i / 4] = values[i % 4];
-        struct kv_write_args args = {.k = k_rows[0], .v = v_rows[0], .n = 32,
-                                     .kv = kv_layer_of(&shape), .positions = &position,
+        struct kv_write_args args = {.k = k_rows[0],
+                                     .v = v_rows[0],
+                                     .n = 32,
+                                     .kv = kv_layer_of(&shape),
+                                     .positions = &position,
                                      .slots = &slot};
         CHECK(ops.kv_write(&args, 0, 1, scratch) == 1);
         row[i / 4] = kept;

@@ -137,8 +137,8 @@ static void fault_messages_are_printable(void) {
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         struct sov_fault fault = {0};
         CHECK(fault_set(&fault, SOV_ERR_FORMAT, "%.*s", STR_ARG(rows[i].raw)) == SOV_ERR_FORMAT);
-        CHECK_MSG(str_equal(str_from_z(fault.message), str_from_z(rows[i].printed)),
-                  "%s: \"%s\"", rows[i].name, fault.message);
+        CHECK_MSG(str_equal(str_from_z(fault.message), str_from_z(rows[i].printed)), "%s: \"%s\"",
+                  rows[i].name, fault.message);
     }
 }
 
@@ -248,8 +248,7 @@ static void every_half_widens_and_comes_back(void) {
             CHECK_MSG((f64)wide == half_value(half), "half %04x gives %g", half, (f64)wide);
             CHECK_MSG(f32_bits(wide) >> 31 == half >> 15, "sign of half %04x", half);
         }
-        CHECK_MSG(f32_to_f16(wide) == half, "half %04x comes back as %04x", half,
-                  f32_to_f16(wide));
+        CHECK_MSG(f32_to_f16(wide) == half, "half %04x comes back as %04x", half, f32_to_f16(wide));
     }
 }
 
@@ -279,8 +278,8 @@ static void special_f32_to_f16(void) {
         {0x00000001, 0x0000}, {0x807fffff, 0x8000}, // f32 subnormals vanish
         {0x33000000, 0x0000}, {0x33000001, 0x0001}, // 2^-25 is a tie, to even
         {0x477fefff, 0x7bff}, {0x477ff000, 0x7c00}, // 65,520 and above are infinity
-        {0x7f7fffff, 0x7c00}, {0xff7fffff, 0xfc00}, {0x7f800000, 0x7c00}, {0xff800000, 0xfc00},
-        {0x3f800000, 0x3c00}, {0xc0000000, 0xc000},
+        {0x7f7fffff, 0x7c00}, {0xff7fffff, 0xfc00}, {0x7f800000, 0x7c00},
+        {0xff800000, 0xfc00}, {0x3f800000, 0x3c00}, {0xc0000000, 0xc000},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         f16 half = f32_to_f16(f32_from_bits(rows[i].bits));

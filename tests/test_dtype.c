@@ -22,8 +22,8 @@ static void table(void) {
         if (info == NULL) continue;
         CHECK(info->quantised == (info->block_elements > 1));
         CHECK(dtype_row_bytes(all_types[i], 0) == 0);
-        CHECK(dtype_row_bytes(all_types[i], 3 * 256) == 3 * 256 / info->block_elements *
-                                                            (u64)info->block_bytes);
+        CHECK(dtype_row_bytes(all_types[i], 3 * 256) ==
+              3 * 256 / info->block_elements * (u64)info->block_bytes);
     }
     CHECK(dtype_row_bytes(DTYPE_Q4_K, 1ull << 40) == (1ull << 32) * 144); // no 32-bit product
     CHECK(dtype_lookup(0xffffffff) == NULL && dtype_lookup(DTYPE_LIMIT) == NULL);
@@ -209,11 +209,11 @@ static void integer_ranges(void) {
         enum dtype type;
         i32 q_min, q_max, scale_min, scale_max, min_max;
     } ranges[] = {
-        {DTYPE_Q4_0, -8, 7, 0, 0, 0},       {DTYPE_Q4_1, 0, 15, 0, 0, 0},
-        {DTYPE_Q5_0, -16, 15, 0, 0, 0},     {DTYPE_Q5_1, 0, 31, 0, 0, 0},
-        {DTYPE_Q8_0, -128, 127, 0, 0, 0},   {DTYPE_Q2_K, 0, 3, 0, 15, 15},
-        {DTYPE_Q3_K, -4, 3, -32, 31, 0},    {DTYPE_Q4_K, 0, 15, 0, 63, 63},
-        {DTYPE_Q5_K, 0, 31, 0, 63, 63},     {DTYPE_Q6_K, -32, 31, -128, 127, 0},
+        {DTYPE_Q4_0, -8, 7, 0, 0, 0},     {DTYPE_Q4_1, 0, 15, 0, 0, 0},
+        {DTYPE_Q5_0, -16, 15, 0, 0, 0},   {DTYPE_Q5_1, 0, 31, 0, 0, 0},
+        {DTYPE_Q8_0, -128, 127, 0, 0, 0}, {DTYPE_Q2_K, 0, 3, 0, 15, 15},
+        {DTYPE_Q3_K, -4, 3, -32, 31, 0},  {DTYPE_Q4_K, 0, 15, 0, 63, 63},
+        {DTYPE_Q5_K, 0, 31, 0, 63, 63},   {DTYPE_Q6_K, -32, 31, -128, 127, 0},
     };
     struct test_random random = {SEED + 1};
     for (u32 i = 0; i < COUNT_OF(ranges); i++) {

@@ -89,17 +89,17 @@ static void check_integers(const struct gguf *g) {
     const struct {
         struct str name;
         u32 value;
-    } integers[] = {{STR("z.u8"), 255},         {STR("y.u16"), 65534},   {STR("y.i16"), 5},
-                    {STR("x.u32"), 4000000000}, {STR("x.i32"), 77},
-                    {STR("w.u64"), 0xffffffff}, {STR("v.i64"), 9}};
+    } integers[] = {{STR("z.u8"), 255},         {STR("y.u16"), 65534}, {STR("y.i16"), 5},
+                    {STR("x.u32"), 4000000000}, {STR("x.i32"), 77},    {STR("w.u64"), 0xffffffff},
+                    {STR("v.i64"), 9}};
     for (u32 i = 0; i < COUNT_OF(integers); i++) {
         u32 value = 1;
         CHECK_MSG(gguf_get_u32(g, integers[i].name, true, &value, &fault) == SOV_OK, "%s",
                   fault.message);
         CHECK(value == integers[i].value);
     }
-    const struct str not_u32[] = {STR("z.i8"),  STR("w.u64 big"), STR("v.i64 negative"),
-                                  STR("u.f32"), STR("t.bool"),    STR("s.string"),
+    const struct str not_u32[] = {STR("z.i8"),   STR("w.u64 big"), STR("v.i64 negative"),
+                                  STR("u.f32"),  STR("t.bool"),    STR("s.string"),
                                   STR("r.array")};
     for (u32 i = 0; i < COUNT_OF(not_u32); i++) {
         u32 value = 42;
@@ -240,11 +240,24 @@ static void test_reads_tensors(void) {
 
 // Places in build_sound's bytes.
 enum {
-    VERSION = 4, N_TENSORS = 8, N_KEYS = 16, KEY0 = 24, TYPE0 = KEY0 + 8 + 20,
-    VALUE0 = TYPE0 + 4, KEY1 = VALUE0 + 8 + 4, KEY2 = KEY1 + 8 + 8 + 4 + 4,
-    ELEMENT2 = KEY2 + 8 + 7 + 4, COUNT2 = ELEMENT2 + 4, WORD0 = COUNT2 + 8,
-    TENSOR0 = WORD0 + 8 + 3 + 8, N_DIMS0 = TENSOR0 + 9, DIM0 = N_DIMS0 + 4,
-    DTYPE0 = DIM0 + 8, OFFSET0 = DTYPE0 + 4, TENSOR1 = OFFSET0 + 8, DIM1 = TENSOR1 + 9 + 4,
+    VERSION = 4,
+    N_TENSORS = 8,
+    N_KEYS = 16,
+    KEY0 = 24,
+    TYPE0 = KEY0 + 8 + 20,
+    VALUE0 = TYPE0 + 4,
+    KEY1 = VALUE0 + 8 + 4,
+    KEY2 = KEY1 + 8 + 8 + 4 + 4,
+    ELEMENT2 = KEY2 + 8 + 7 + 4,
+    COUNT2 = ELEMENT2 + 4,
+    WORD0 = COUNT2 + 8,
+    TENSOR0 = WORD0 + 8 + 3 + 8,
+    N_DIMS0 = TENSOR0 + 9,
+    DIM0 = N_DIMS0 + 4,
+    DTYPE0 = DIM0 + 8,
+    OFFSET0 = DTYPE0 + 4,
+    TENSOR1 = OFFSET0 + 8,
+    DIM1 = TENSOR1 + 9 + 4,
     OFFSET1 = DIM1 + 16 + 4
 };
 
@@ -350,9 +363,8 @@ static void test_refuses_keys(void) {
     const struct {
         u32 type;
         u64 value;
-    } alignments[] = {{GGUF_U32, 0},   {GGUF_U32, 3},      {GGUF_U32, 0x80000000},
-                      {GGUF_U32, 131072}, {GGUF_U64, 32},  {GGUF_I32, 32},
-                      {GGUF_F32, 0x42000000}, {GGUF_BOOL, 1}};
+    } alignments[] = {{GGUF_U32, 0},  {GGUF_U32, 3},  {GGUF_U32, 0x80000000}, {GGUF_U32, 131072},
+                      {GGUF_U64, 32}, {GGUF_I32, 32}, {GGUF_F32, 0x42000000}, {GGUF_BOOL, 1}};
     const u32 bytes_each[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     for (u32 i = 0; i < COUNT_OF(alignments); i++) {
         builder_begin(&b);
@@ -397,8 +409,10 @@ static void test_refuses_keys(void) {
         for (u32 i = 0; i < GGUF_KEY_NAME_BYTES_MAX + more; i++) put_bytes(&b, "n", 1);
         put_u32(&b, GGUF_U8), put_bytes(&b, "\0", 1);
         builder_end(&b);
-        if (more == 0) CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
-        else check_refused(&b, "long key", SOV_ERR_UNSUPPORTED, "its name has 65536 bytes");
+        if (more == 0)
+            CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
+        else
+            check_refused(&b, "long key", SOV_ERR_UNSUPPORTED, "its name has 65536 bytes");
     }
     builder_free(&b);
 }
@@ -411,8 +425,10 @@ static void test_refuses_tensors(void) {
         put_tensor(&b, (struct str){name, GGUF_TENSOR_NAME_BYTES_MAX + more}, DTYPE_F32, 8, 0);
         builder_end(&b);
         put_zeros(&b, 32);
-        if (more == 0) CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
-        else check_refused(&b, "long name", SOV_ERR_UNSUPPORTED, "its name has 256 bytes");
+        if (more == 0)
+            CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
+        else
+            check_refused(&b, "long name", SOV_ERR_UNSUPPORTED, "its name has 256 bytes");
     }
     // Overlap by one byte only, found whatever the order of the descriptions.
     for (u32 first = 0; first <= 1; first++) {
@@ -426,8 +442,10 @@ static void test_refuses_tensors(void) {
             }
             builder_end(&b);
             put_zeros(&b, 64);
-            if (overlap == 0) CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
-            else check_refused(&b, "overlap", SOV_ERR_FORMAT, "overlaps that of tensor");
+            if (overlap == 0)
+                CHECK(parse_exact(b.data, b.len, NULL) == SOV_OK);
+            else
+                check_refused(&b, "overlap", SOV_ERR_FORMAT, "overlaps that of tensor");
         }
     }
     builder_free(&b);

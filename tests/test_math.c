@@ -55,9 +55,7 @@ static void check_vectors(const char *name, f64 (*f)(f64, f64), const struct mat
               name, worst, limit, worst_wide, wide_limit, n);
 }
 
-static bool is_normal_result(const struct math_vector *v) {
-    return (v->hi >> 52 & 0x7ff) != 0;
-}
+static bool is_normal_result(const struct math_vector *v) { return (v->hi >> 52 & 0x7ff) != 0; }
 
 static bool is_small_power(const struct math_vector *v) {
     f64 exponent = f64_from_bits(v->y);
@@ -79,9 +77,10 @@ static void vectors(void) {
 static void special_values(void) {
     f64 nan = __builtin_nan("");
     f64 above = f64_from_bits(f64_bits(0x1.62e42fefa39efp+9) + 1); // first x whose e^x is infinite
-    f64 below = -0x1.74910d52d3052p+9;                            // last x whose e^x is 0
-    static const f64 exact[][2] = {{0.0, 1.0}, {-0.0, 1.0}, {-1e300, 0.0}, {1e300, INFINITE},
-                                   {INFINITE, INFINITE}, {-INFINITE, 0.0}, {0x1p-80, 1.0}};
+    f64 below = -0x1.74910d52d3052p+9;                             // last x whose e^x is 0
+    static const f64 exact[][2] = {{0.0, 1.0},        {-0.0, 1.0},          {-1e300, 0.0},
+                                   {1e300, INFINITE}, {INFINITE, INFINITE}, {-INFINITE, 0.0},
+                                   {0x1p-80, 1.0}};
     for (u32 i = 0; i < COUNT_OF(exact); i++) CHECK(math_exp(exact[i][0]) == exact[i][1]);
     CHECK(math_exp(above) == INFINITE);
     CHECK(math_exp(below) == 0.0);
@@ -131,9 +130,14 @@ static void identities(void) {
 }
 
 static void single_instructions(void) {
-    static const f64 floors[][2] = {{1.5, 1}, {-1.5, -2}, {2, 2}, {-0.25, -1}, {0x1p+60, 0x1p+60},
-                                    {0.99999999999999994, 0}, {-3, -3}, {4503599627370495.5,
-                                    4503599627370495.0}};
+    static const f64 floors[][2] = {{1.5, 1},
+                                    {-1.5, -2},
+                                    {2, 2},
+                                    {-0.25, -1},
+                                    {0x1p+60, 0x1p+60},
+                                    {0.99999999999999994, 0},
+                                    {-3, -3},
+                                    {4503599627370495.5, 4503599627370495.0}};
     for (u32 i = 0; i < COUNT_OF(floors); i++) CHECK(math_floor(floors[i][0]) == floors[i][1]);
     CHECK(math_sqrt(2.0) == 0x1.6a09e667f3bcdp+0 && math_sqrt(0x1p-1074) == 0x1p-537);
     CHECK(math_sqrt(0.0) == 0.0 && is_nan(math_sqrt(-1.0)) && math_sqrt(INFINITE) == INFINITE);
@@ -141,9 +145,10 @@ static void single_instructions(void) {
     // One rounding: (1 + 2^-12)^2 - (1 + 2^-11) is exactly 2^-24, which two roundings lose.
     CHECK(math_fma_f32(1.0f + 0x1p-12f, 1.0f + 0x1p-12f, -(1.0f + 0x1p-11f)) == 0x1p-24f);
     CHECK(math_fma(1.0 + 0x1p-27, 1.0 + 0x1p-27, -(1.0 + 0x1p-26)) == 0x1p-54);
-    static const f32 nearest[][2] = {{0.5f, 0}, {1.5f, 2}, {2.5f, 2}, {-0.5f, 0}, {-1.5f, -2},
-                                     {-2.5f, -2}, {0x1.fffffep-2f, 0}, {32766.5f, 32766},
-                                     {-32767.0f, -32767}, {0x1p+22f, 0x1p+22f}};
+    static const f32 nearest[][2] = {{0.5f, 0},           {1.5f, 2},         {2.5f, 2},
+                                     {-0.5f, 0},          {-1.5f, -2},       {-2.5f, -2},
+                                     {0x1.fffffep-2f, 0}, {32766.5f, 32766}, {-32767.0f, -32767},
+                                     {0x1p+22f, 0x1p+22f}};
     for (u32 i = 0; i < COUNT_OF(nearest); i++) CHECK(math_rne_f32(nearest[i][0]) == nearest[i][1]);
     CHECK(math_is_finite_f32(0x1.fffffep+127f) && !math_is_finite_f32(-__builtin_inff()));
     CHECK(!math_is_finite_f32(f32_from_bits(0x7f800001)) && math_is_finite_f32(-0.0f));

@@ -29,13 +29,13 @@ static void expect_fault(int line, enum sov_status status, const struct sov_faul
 // --- environment ---
 
 static void environment_is_found_by_whole_name(void) {
-    static const char *const environment[] = {"PATHS=wrong", "PATH=/bin:/x=y", "EMPTY=", "NAKED",
-                                              "PATH=second", NULL};
+    static const char *const environment[] = {
+        "PATHS=wrong", "PATH=/bin:/x=y", "EMPTY=", "NAKED", "PATH=second", NULL};
     struct platform_start start = {.environment = environment};
     static const struct {
         const char *name, *value;
     } rows[] = {
-        {"PATH", "/bin:/x=y"}, {"PATHS", "wrong"}, {"EMPTY", ""}, {"PAT", NULL},
+        {"PATH", "/bin:/x=y"}, {"PATHS", "wrong"}, {"EMPTY", ""},  {"PAT", NULL},
         {"NAKED", NULL},       {"absent", NULL},   {"path", NULL},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
@@ -193,9 +193,9 @@ static void clocks_move_forward(void) {
         last = now;
     }
     CHECK(last > first);
-    CHECK(last - first < 10000000000);                  // 1,000 calls in under 10 s
-    CHECK(platform_wall_ns() > 1577836800000000000);    // later than 2020
-    CHECK(platform_wall_ns() < 4102444800000000000);    // earlier than 2100
+    CHECK(last - first < 10000000000);               // 1,000 calls in under 10 s
+    CHECK(platform_wall_ns() > 1577836800000000000); // later than 2020
+    CHECK(platform_wall_ns() < 4102444800000000000); // earlier than 2100
 }
 
 static void random_bytes_differ(void) {
@@ -378,15 +378,15 @@ static void missing_cpu_features_are_named(void) {
         u32 bit;
         const char *name;
     } rows[] = {
-        {CPU_LEAF1_ECX, 0, "SSE3"},      {CPU_LEAF1_ECX, 9, "SSSE3"},
-        {CPU_LEAF1_ECX, 12, "FMA"},      {CPU_LEAF1_ECX, 13, "CMPXCHG16B"},
-        {CPU_LEAF1_ECX, 19, "SSE4.1"},   {CPU_LEAF1_ECX, 20, "SSE4.2"},
-        {CPU_LEAF1_ECX, 22, "MOVBE"},    {CPU_LEAF1_ECX, 23, "POPCNT"},
-        {CPU_LEAF1_ECX, 27, "OSXSAVE"},  {CPU_LEAF1_ECX, 28, "AVX"},
-        {CPU_LEAF1_ECX, 29, "F16C"},     {CPU_LEAF7_EBX, 3, "BMI1"},
-        {CPU_LEAF7_EBX, 5, "AVX2"},      {CPU_LEAF7_EBX, 8, "BMI2"},
-        {CPU_EXTENDED1_ECX, 0, "LAHF"},  {CPU_EXTENDED1_ECX, 5, "LZCNT"},
-        {CPU_XCR0, 1, "YMM"},            {CPU_XCR0, 2, "YMM"},
+        {CPU_LEAF1_ECX, 0, "SSE3"},     {CPU_LEAF1_ECX, 9, "SSSE3"},
+        {CPU_LEAF1_ECX, 12, "FMA"},     {CPU_LEAF1_ECX, 13, "CMPXCHG16B"},
+        {CPU_LEAF1_ECX, 19, "SSE4.1"},  {CPU_LEAF1_ECX, 20, "SSE4.2"},
+        {CPU_LEAF1_ECX, 22, "MOVBE"},   {CPU_LEAF1_ECX, 23, "POPCNT"},
+        {CPU_LEAF1_ECX, 27, "OSXSAVE"}, {CPU_LEAF1_ECX, 28, "AVX"},
+        {CPU_LEAF1_ECX, 29, "F16C"},    {CPU_LEAF7_EBX, 3, "BMI1"},
+        {CPU_LEAF7_EBX, 5, "AVX2"},     {CPU_LEAF7_EBX, 8, "BMI2"},
+        {CPU_EXTENDED1_ECX, 0, "LAHF"}, {CPU_EXTENDED1_ECX, 5, "LZCNT"},
+        {CPU_XCR0, 1, "YMM"},           {CPU_XCR0, 2, "YMM"},
     };
     u32 n_bits = 0;
     for (u32 i = 0; i < CPU_WORD_COUNT; i++) n_bits += (u32)__builtin_popcount(v3[i]);
@@ -451,7 +451,8 @@ static int copy_input(void) {
 static int write_for_ever(void) {
     struct sov_fault fault = {0};
     static const u8 block[65536];
-    while (platform_write(PLATFORM_STDOUT, block, sizeof block, &fault) == SOV_OK) {}
+    while (platform_write(PLATFORM_STDOUT, block, sizeof block, &fault) == SOV_OK) {
+    }
     struct str message = str_from_z(fault.message);
     return platform_write(PLATFORM_STDERR, message.data, message.len, NULL) == SOV_OK ? 7 : 8;
 }

@@ -13,21 +13,21 @@ static void classes_of_code_points(void) {
         u32 code_point;
         enum unicode_class class;
     } rows[] = {
-        {'a', UNICODE_LETTER},        {'Z', UNICODE_LETTER},     {'0', UNICODE_NUMBER},
-        {'_', UNICODE_PUNCTUATION},   {'\'', UNICODE_PUNCTUATION}, {'$', UNICODE_OTHER},
-        {'`', UNICODE_OTHER},         {' ', UNICODE_SPACE},      {'\n', UNICODE_SPACE},
-        {0x0b, UNICODE_SPACE},        {0x1c, UNICODE_OTHER},     {0x7f, UNICODE_OTHER},
-        {0x85, UNICODE_SPACE},        {0xa0, UNICODE_SPACE},     {0xaa, UNICODE_LETTER},
-        {0xb2, UNICODE_NUMBER},       {0xbf, UNICODE_PUNCTUATION}, {0xd7, UNICODE_OTHER},
-        {0x301, UNICODE_OTHER},       {0x661, UNICODE_NUMBER},   {0x93f, UNICODE_OTHER},
-        {0x180e, UNICODE_OTHER},      {0x2028, UNICODE_SPACE},   {0x200b, UNICODE_OTHER},
-        {0x2160, UNICODE_NUMBER},     {0x3000, UNICODE_SPACE},   {0x3007, UNICODE_NUMBER},
-        {0x4e00, UNICODE_LETTER},     {0x9fff, UNICODE_LETTER},  {0xac00, UNICODE_LETTER},
-        {0xd7a3, UNICODE_LETTER},     {0xd7a4, UNICODE_OTHER},   {0xd800, UNICODE_OTHER},
-        {0xe000, UNICODE_OTHER},      {0xff10, UNICODE_NUMBER},  {0xfffd, UNICODE_OTHER},
-        {0xffff, UNICODE_OTHER},      {0x10400, UNICODE_LETTER}, {0x1d7d8, UNICODE_NUMBER},
-        {0x1f600, UNICODE_OTHER},     {0x20000, UNICODE_LETTER}, {0x2a6df, UNICODE_LETTER},
-        {0x10ffff, UNICODE_OTHER},    {0x110000, UNICODE_OTHER}, {0xffffffff, UNICODE_OTHER},
+        {'a', UNICODE_LETTER},      {'Z', UNICODE_LETTER},       {'0', UNICODE_NUMBER},
+        {'_', UNICODE_PUNCTUATION}, {'\'', UNICODE_PUNCTUATION}, {'$', UNICODE_OTHER},
+        {'`', UNICODE_OTHER},       {' ', UNICODE_SPACE},        {'\n', UNICODE_SPACE},
+        {0x0b, UNICODE_SPACE},      {0x1c, UNICODE_OTHER},       {0x7f, UNICODE_OTHER},
+        {0x85, UNICODE_SPACE},      {0xa0, UNICODE_SPACE},       {0xaa, UNICODE_LETTER},
+        {0xb2, UNICODE_NUMBER},     {0xbf, UNICODE_PUNCTUATION}, {0xd7, UNICODE_OTHER},
+        {0x301, UNICODE_OTHER},     {0x661, UNICODE_NUMBER},     {0x93f, UNICODE_OTHER},
+        {0x180e, UNICODE_OTHER},    {0x2028, UNICODE_SPACE},     {0x200b, UNICODE_OTHER},
+        {0x2160, UNICODE_NUMBER},   {0x3000, UNICODE_SPACE},     {0x3007, UNICODE_NUMBER},
+        {0x4e00, UNICODE_LETTER},   {0x9fff, UNICODE_LETTER},    {0xac00, UNICODE_LETTER},
+        {0xd7a3, UNICODE_LETTER},   {0xd7a4, UNICODE_OTHER},     {0xd800, UNICODE_OTHER},
+        {0xe000, UNICODE_OTHER},    {0xff10, UNICODE_NUMBER},    {0xfffd, UNICODE_OTHER},
+        {0xffff, UNICODE_OTHER},    {0x10400, UNICODE_LETTER},   {0x1d7d8, UNICODE_NUMBER},
+        {0x1f600, UNICODE_OTHER},   {0x20000, UNICODE_LETTER},   {0x2a6df, UNICODE_LETTER},
+        {0x10ffff, UNICODE_OTHER},  {0x110000, UNICODE_OTHER},   {0xffffffff, UNICODE_OTHER},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++)
         CHECK_MSG(unicode_class_of(rows[i].code_point) == rows[i].class, "U+%x is of class %u",
@@ -44,12 +44,18 @@ static void names_of_pretokenizers(void) {
         bool known;
         enum pretokenizer kind;
     } rows[] = {
-        {"gpt-2", true, PRETOKENIZER_GPT2},        {"smollm", true, PRETOKENIZER_SMOLLM},
-        {"llama-bpe", true, PRETOKENIZER_LLAMA3},  {"qwen2", true, PRETOKENIZER_QWEN2},
-        {"default", true, PRETOKENIZER_DEFAULT},   {"", true, PRETOKENIZER_DEFAULT},
-        {"gpt-3", false, 0},                       {"gpt2", false, 0},
-        {"gpt-2 ", false, 0},                      {"gpt-", false, 0},
-        {"GPT-2", false, 0},                       {"zzz", false, 0},
+        {"gpt-2", true, PRETOKENIZER_GPT2},
+        {"smollm", true, PRETOKENIZER_SMOLLM},
+        {"llama-bpe", true, PRETOKENIZER_LLAMA3},
+        {"qwen2", true, PRETOKENIZER_QWEN2},
+        {"default", true, PRETOKENIZER_DEFAULT},
+        {"", true, PRETOKENIZER_DEFAULT},
+        {"gpt-3", false, 0},
+        {"gpt2", false, 0},
+        {"gpt-2 ", false, 0},
+        {"gpt-", false, 0},
+        {"GPT-2", false, 0},
+        {"zzz", false, 0},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         enum pretokenizer kind = PRETOKENIZER_DEFAULT;
@@ -78,7 +84,8 @@ static void expect_pieces(enum pretokenizer kind, struct str text, struct str wa
 struct row {
     struct str text, gpt2, smollm, llama3, qwen2, by_default; // the text and its pieces
 };
-#define SAME {NULL, 0} // as the column before
+#define SAME \
+    { NULL, 0 } // as the column before
 
 static void expect_rows(const struct row *rows, u32 n_rows) {
     static const enum pretokenizer columns[5] = {PRETOKENIZER_GPT2, PRETOKENIZER_SMOLLM,
@@ -125,24 +132,36 @@ static void pieces_of_each_pretokenizer(void) {
         {STR("a \t b\n\n\tc"), STR("a| \t| b|\n\n|\t|c"), SAME, STR("a| \t| b|\n\n|\tc"), SAME,
          STR("a| \t| b|\n\n|\t|c")},
         {STR("a\tb"), STR("a|\t|b"), SAME, STR("a|\tb"), SAME, STR("a|\t|b")},
-        {STR("\xe3\x80\x80" "a\xc2\xa0\xc2\xa0" "b"), STR("\xe3\x80\x80|a|\xc2\xa0|\xc2\xa0|b"),
-         SAME, STR("\xe3\x80\x80" "a|\xc2\xa0|\xc2\xa0" "b"), SAME,
-         STR("\xe3\x80\x80|a|\xc2\xa0|\xc2\xa0|b")},
+        {STR("\xe3\x80\x80"
+             "a\xc2\xa0\xc2\xa0"
+             "b"),
+         STR("\xe3\x80\x80|a|\xc2\xa0|\xc2\xa0|b"), SAME,
+         STR("\xe3\x80\x80"
+             "a|\xc2\xa0|\xc2\xa0"
+             "b"),
+         SAME, STR("\xe3\x80\x80|a|\xc2\xa0|\xc2\xa0|b")},
         {STR("x=y+1; // ok"), STR("x|=|y|+|1|;| //| ok"), SAME, STR("x|=y|+|1|;| //| ok"), SAME,
          STR("x|=|y|+|1|;| |//| ok")},
         {STR("$5.00<=10%"), STR("$|5|.|00|<=|10|%"), STR("$|5|.|0|0|<=|1|0|%"),
          STR("$|5|.|00|<=|10|%"), STR("$|5|.|0|0|<=|1|0|%"), STR("$|5|.|00|<=|10|%")},
         {STR("a`b~c^d"), STR("a|`|b|~|c|^|d"), SAME, STR("a|`b|~c|^d"), SAME, STR("a|`|b|~|c|^|d")},
-        {STR("e\xcc\x81" "e"), STR("e|\xcc\x81|e"), SAME, STR("e|\xcc\x81" "e"), SAME,
-         STR("e|\xcc\x81|e")},
-        {STR("\xcc\x81" "a"), STR("\xcc\x81|a"), SAME, STR("\xcc\x81" "a"), SAME,
-         STR("\xcc\x81|a")},
-        {STR("日本語12"), STR("日本語|12"), STR("日本語|1|2"), STR("日本語|12"),
-         STR("日本語|1|2"), STR("日本語|12")},
-        {STR("Ⅷ²½x"), STR("Ⅷ²½|x"), STR("Ⅷ|²|½|x"), STR("Ⅷ²½|x"),
-         STR("Ⅷ|²|½|x"), STR("Ⅷ²½|x")},
-        {STR("१२३४५"), STR("१२३४५"), STR("१|२|३|४|५"),
-         STR("१२३|४५"), STR("१|२|३|४|५"), STR("१२३४५")},
+        {STR("e\xcc\x81"
+             "e"),
+         STR("e|\xcc\x81|e"), SAME,
+         STR("e|\xcc\x81"
+             "e"),
+         SAME, STR("e|\xcc\x81|e")},
+        {STR("\xcc\x81"
+             "a"),
+         STR("\xcc\x81|a"), SAME,
+         STR("\xcc\x81"
+             "a"),
+         SAME, STR("\xcc\x81|a")},
+        {STR("日本語12"), STR("日本語|12"), STR("日本語|1|2"), STR("日本語|12"), STR("日本語|1|2"),
+         STR("日本語|12")},
+        {STR("Ⅷ²½x"), STR("Ⅷ²½|x"), STR("Ⅷ|²|½|x"), STR("Ⅷ²½|x"), STR("Ⅷ|²|½|x"), STR("Ⅷ²½|x")},
+        {STR("१२३४५"), STR("१२३४५"), STR("१|२|३|४|५"), STR("१२३|४५"), STR("१|२|३|४|५"),
+         STR("१२३४५")},
         {STR("12१3456"), STR("12१3456"), STR("1|2|१|3|4|5|6"), STR("12१|345|6"),
          STR("1|2|१|3|4|5|6"), STR("12१|345|6")},
         {STR("😀😀 😀a"), STR("😀😀| 😀|a"), SAME, SAME, SAME, SAME},
@@ -153,8 +172,12 @@ static void pieces_of_each_pretokenizer(void) {
         {STR("(a) [b]"), STR("(|a|)| [|b|]"), SAME, STR("(a|)| [|b|]"), SAME, STR("(|a|)| |[|b|]")},
         {STR("\r\n"), STR("\r\n"), SAME, SAME, SAME, SAME},
         {STR("x  \n  y"), STR("x|  \n | y"), SAME, STR("x|  \n| | y"), SAME, STR("x|  \n | y")},
-        {STR("a\xe2\x80\xa8" "b"), STR("a|\xe2\x80\xa8|b"), SAME, STR("a|\xe2\x80\xa8" "b"), SAME,
-         STR("a|\xe2\x80\xa8|b")},
+        {STR("a\xe2\x80\xa8"
+             "b"),
+         STR("a|\xe2\x80\xa8|b"), SAME,
+         STR("a|\xe2\x80\xa8"
+             "b"),
+         SAME, STR("a|\xe2\x80\xa8|b")},
         {STR("9a9"), STR("9|a|9"), SAME, SAME, SAME, SAME},
         {STR("1 2 3"), STR("1| 2| 3"), STR("1| |2| |3"), SAME, SAME, SAME},
         {STR("\x00\x01 a"), STR("\x00\x01| a"), SAME, SAME, SAME, SAME},
@@ -179,14 +202,22 @@ static void empty_text_has_no_piece(void) {
 // Bytes that are not UTF-8 are characters of their own, and cut as symbols are (P2).
 static void invalid_bytes_are_symbols(void) {
     static const struct row rows[] = {
-        {STR("a\xff\xfe" "b"), STR("a|\xff\xfe|b"), SAME, STR("a|\xff\xfe|b"), SAME,
-         STR("a|\xff\xfe|b")},
-        {STR("a\xff" "b"), STR("a|\xff|b"), SAME, STR("a|\xff" "b"), SAME, STR("a|\xff|b")},
+        {STR("a\xff\xfe"
+             "b"),
+         STR("a|\xff\xfe|b"), SAME, STR("a|\xff\xfe|b"), SAME, STR("a|\xff\xfe|b")},
+        {STR("a\xff"
+             "b"),
+         STR("a|\xff|b"), SAME,
+         STR("a|\xff"
+             "b"),
+         SAME, STR("a|\xff|b")},
         {STR("x\xed\xa0\x80 y"), STR("x|\xed\xa0\x80| y"), SAME, SAME, SAME, SAME},
         {STR("\xc3"), STR("\xc3"), SAME, SAME, SAME, SAME},
         {STR("a\xc3 \xa9"), STR("a|\xc3| \xa9"), SAME, SAME, SAME, SAME},
         {STR("!\xff?"), STR("!\xff?"), SAME, SAME, SAME, STR("!|\xff|?")},
-        {STR("1\xf4\x90\x80\x80" "2"), STR("1|\xf4\x90\x80\x80|2"), SAME, SAME, SAME, SAME},
+        {STR("1\xf4\x90\x80\x80"
+             "2"),
+         STR("1|\xf4\x90\x80\x80|2"), SAME, SAME, SAME, SAME},
     };
     expect_rows(rows, COUNT_OF(rows));
 }

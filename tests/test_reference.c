@@ -10,8 +10,8 @@
 #include "test.h"
 
 #define SEED 20251132
-#define U 0x1p-24      // unit roundoff of f32
-#define H 0x1p-11      // of f16
+#define U 0x1p-24        // unit roundoff of f32
+#define H 0x1p-11        // of f16
 #define TINY_F16 0x1p-25 // largest rounding error among the f16 subnormals
 
 static struct op_table ops;
@@ -103,9 +103,7 @@ struct element {
     i32 q, scale, min;
 };
 
-static f64 element_value(struct element e) {
-    return (f64)e.d * e.scale * e.q - (f64)e.m * e.min;
-}
+static f64 element_value(struct element e) { return (f64)e.d * e.scale * e.q - (f64)e.m * e.min; }
 
 static struct element element_of_32(enum dtype type, const u8 *b, u32 j) {
     struct element e = {.d = f16_to_f32(load_u16(b)), .scale = 1};
@@ -233,8 +231,8 @@ static i16 q16_a[TOKENS_MAX * K_MAX];
 static f32 q16_scale[TOKENS_MAX * (K_MAX / 256)];
 static i32 q16_sum16[TOKENS_MAX * (K_MAX / 16)], q16_sum32[TOKENS_MAX * (K_MAX / 16)];
 
-static const struct q16 q16 = {q16_a,      q16_scale,   q16_sum16,  q16_sum32,
-                               K_MAX,      K_MAX / 256, K_MAX / 16};
+static const struct q16 q16 = {q16_a, q16_scale,   q16_sum16, q16_sum32,
+                               K_MAX, K_MAX / 256, K_MAX / 16};
 
 static void q16_sums(u32 n_tokens, u32 k) {
     for (u32 t = 0; t < n_tokens; t++) {
@@ -258,9 +256,9 @@ static void random_q16(u32 n_tokens, u32 k) {
 
 // What the contract and its error analysis say of one dot product.
 struct dot {
-    f32 total;             // the contract's value
-    f64 exact, magnitude;  // the true value, and the sum of da * |terms| that errors scale with
-    i64 isum, S, M;        // largest magnitudes met
+    f32 total;            // the contract's value
+    f64 exact, magnitude; // the true value, and the sum of da * |terms| that errors scale with
+    i64 isum, S, M;       // largest magnitudes met
 };
 
 static void add_group(const struct type_facts *type, const u8 *row, u32 first, u32 n, f32 da,
@@ -349,9 +347,10 @@ static void gemm_bits_and_error(void) {
                 for (u32 r = 0; r < ROWS_MAX; r++) {
                     f32 got = out[t * ROWS_MAX + r];
                     struct dot dot = expected_dot(type, weights + 1 + r * args.row_bytes, k, t);
-                    CHECK_MSG(f32_bits(got) == f32_bits(dot.total), "%s k %u row %u token %u: "
-                              "0x%08x, expected 0x%08x", share.name, k, r, t, f32_bits(got),
-                              f32_bits(dot.total));
+                    CHECK_MSG(f32_bits(got) == f32_bits(dot.total),
+                              "%s k %u row %u token %u: "
+                              "0x%08x, expected 0x%08x",
+                              share.name, k, r, t, f32_bits(got), f32_bits(dot.total));
                     f64 n_roundings = type->n_roundings + (k + 255) / 256;
                     check_error(&share, got, dot.exact, gamma_of(n_roundings) * dot.magnitude);
                 }
@@ -482,8 +481,8 @@ static void dot_order(void) {
         u32 at[4];
         f32 w[4], expected;
     } float_cases[] = {
-        {{0, 256, 512, 513}, {0x1p+24f, 1, -0x1p+24f, 0}, 0}, // groups ascending
-        {{0, 1, 2, 3}, {0x1p+24f, 1, 1, -0x1p+24f}, 0},       // a chain, not a tree
+        {{0, 256, 512, 513}, {0x1p+24f, 1, -0x1p+24f, 0}, 0},       // groups ascending
+        {{0, 1, 2, 3}, {0x1p+24f, 1, 1, -0x1p+24f}, 0},             // a chain, not a tree
         {{0, 256, 257, 258}, {0x1p+24f, 1, 1, 0}, 0x1.000002p+24f}, // a group starts at 0
         {{255, 256, 257, 512}, {0x1p+24f, 1, 1, -0x1p+24f}, 2},
     };
@@ -493,8 +492,8 @@ static void dot_order(void) {
         args.x_stride = K_MAX;
         memset(weights, 0, sizeof weights);
         for (u32 j = 0; j < 768; j++) activations[j] = 0x3c00;
-        for (u32 j = 0; j < 4; j++) store_f32(weights + 1 + 4 * float_cases[i].at[j],
-                                              float_cases[i].w[j]);
+        for (u32 j = 0; j < 4; j++)
+            store_f32(weights + 1 + 4 * float_cases[i].at[j], float_cases[i].w[j]);
         CHECK(ops.gemm[DTYPE_F32](&args, 0, 1, scratch) == 0);
         CHECK_MSG(out[0] == float_cases[i].expected, "case %u: %.9g", i, (f64)out[0]);
     }
@@ -644,8 +643,8 @@ static void rmsnorm(void) {
             x_f16[i] = f32_to_f16(x_f32[i]);
             before[i] = residual[i] = (f32)uniform(10);
         }
-        struct rmsnorm_args args = norm_call(is_f16 ? (void *)x_f16 : (void *)x_f32, is_f16, n,
-                                             weight + 1);
+        struct rmsnorm_args args =
+            norm_call(is_f16 ? (void *)x_f16 : (void *)x_f32, is_f16, n, weight + 1);
         args.y = y;
         CHECK(ops.rmsnorm(&args, 0, 2, scratch) == 0);
         args.y = NULL;
@@ -745,7 +744,7 @@ static void quantize_every_amax(void) {
 static void quantize_groups(void) {
     random_activations(100);
     for (u32 i = 256; i < 512; i++) activations[i] = (f16)(i % 2 << 15); // zeros of both signs
-    struct quantize_args args = quantize_call(activations, 544); // the last group has 32
+    struct quantize_args args = quantize_call(activations, 544);         // the last group has 32
     memset(q16_a, 0x55, sizeof q16_a);
     memset(q16_scale, 0x55, sizeof q16_scale);
     CHECK(ops.quantize_q16(&args, 0, 2, scratch) == 0);
@@ -797,8 +796,14 @@ static void check_rope(struct share *share, u32 head_dim, u32 rope_dim, bool neo
     for (u32 i = 0; i < COUNT_OF(x); i++) before[i] = x[i] = random_f16(30);
     for (u32 t = 0; t < N_TOKENS; t++) positions[t] = test_random_below(&rng, ROPE_POSITIONS);
     struct rope_args args = {
-        .x = x, .x_stride = 160, .n_head = N_HEAD, .head_dim = head_dim, .rope_dim = rope_dim,
-        .neox = neox, .positions = positions, .table = rope_table,
+        .x = x,
+        .x_stride = 160,
+        .n_head = N_HEAD,
+        .head_dim = head_dim,
+        .rope_dim = rope_dim,
+        .neox = neox,
+        .positions = positions,
+        .table = rope_table,
     };
     CHECK(ops.rope(&args, 0, N_TOKENS, scratch) == 0);
     for (u32 at = 0; at < COUNT_OF(x); at++) {
@@ -841,8 +846,13 @@ static void rope(void) {
     f16 x[8] = {0};
     u32 position = 0;
     f32 table[4] = {0.70710678f, 0.70710678f, 1.0f, 0.0f};
-    struct rope_args args = {.x = x, .x_stride = 8, .n_head = 2, .head_dim = 4, .rope_dim = 4,
-                             .positions = &position, .table = table};
+    struct rope_args args = {.x = x,
+                             .x_stride = 8,
+                             .n_head = 2,
+                             .head_dim = 4,
+                             .rope_dim = 4,
+                             .positions = &position,
+                             .table = table};
     CHECK(ops.rope(&args, 0, 1, scratch) == 0);
     x[4] = x[5] = 0x7bff; // turned by 45 degrees the sum is past the f16 range
     CHECK(ops.rope(&args, 0, 1, scratch) == 1);

@@ -16,12 +16,12 @@ static void expect_text(int line, const char *what, const struct text *t, const 
 }
 
 // One line per case: what printf would write.
-#define CHECK_FORMAT(wanted, ...)                                                                  \
-    do {                                                                                           \
-        char memory[TEXT_BYTES];                                                                   \
-        struct text t = TEXT_OVER_ARRAY(memory);                                                   \
-        text_format(&t, __VA_ARGS__);                                                              \
-        expect_text(__LINE__, #__VA_ARGS__, &t, wanted);                                           \
+#define CHECK_FORMAT(wanted, ...)                        \
+    do {                                                 \
+        char memory[TEXT_BYTES];                         \
+        struct text t = TEXT_OVER_ARRAY(memory);         \
+        text_format(&t, __VA_ARGS__);                    \
+        expect_text(__LINE__, #__VA_ARGS__, &t, wanted); \
     } while (0)
 
 // --- slices ---
@@ -34,12 +34,12 @@ static void slices_compare_bytewise(void) {
         int order;
         bool starts; // a starts with b
     } rows[] = {
-        {STR(""), STR(""), 0, true},          {STR("a"), STR(""), 1, true},
-        {STR(""), STR("a"), -1, false},       {STR("abc"), STR("abc"), 0, true},
-        {STR("abc"), STR("ab"), 1, true},     {STR("ab"), STR("abc"), -1, false},
-        {STR("abd"), STR("abc"), 1, false},   {STR("\xff"), STR("a"), 1, false},
+        {STR(""), STR(""), 0, true},           {STR("a"), STR(""), 1, true},
+        {STR(""), STR("a"), -1, false},        {STR("abc"), STR("abc"), 0, true},
+        {STR("abc"), STR("ab"), 1, true},      {STR("ab"), STR("abc"), -1, false},
+        {STR("abd"), STR("abc"), 1, false},    {STR("\xff"), STR("a"), 1, false},
         {STR("a\0b"), STR("a\0c"), -1, false}, {STR("a\0b"), STR("a\0"), 1, true},
-        {{NULL, 0}, STR("x"), -1, false},     {STR("x"), {NULL, 0}, 1, true},
+        {{NULL, 0}, STR("x"), -1, false},      {STR("x"), {NULL, 0}, 1, true},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         CHECK_MSG(sign_of(str_compare(rows[i].a, rows[i].b)) == rows[i].order, "row %u", i);
@@ -111,9 +111,9 @@ static void doubles_are_parsed_and_rounded_once(void) {
         {"1e22", 0x4480f0cf064dd592},
         {"1e23", 0x44b52d02c7e14af6},
         {"1E-1", 0x3fb999999999999a},
-        {"9007199254740993", 0x4340000000000000},   // 2^53 + 1 is a tie, to even
-        {"9007199254740995", 0x4340000000000002},   // 2^53 + 3 too, upwards
-        {"9007199254740993.001", 0x4340000000000001}, // just past the tie
+        {"9007199254740993", 0x4340000000000000},          // 2^53 + 1 is a tie, to even
+        {"9007199254740995", 0x4340000000000002},          // 2^53 + 3 too, upwards
+        {"9007199254740993.001", 0x4340000000000001},      // just past the tie
         {"1000000000000000000000000", 0x44ea784379d99db4}, // trailing zeros are no digits
         {"0.000000000000000000000000000001", 0x39b4484bfeebc2a0},
         {"2.2250738585072014e-308", 0x0010000000000000}, // the smallest normal
@@ -134,9 +134,33 @@ static void doubles_are_parsed_and_rounded_once(void) {
                   f64_bits(value));
     }
     static const char *const refused[] = {
-        "", "+", "-", ".", ".5", "5.", "1e", "1e+", "e5", "1.e5", "--1", " 1", "1 ", "1,5", "0x1",
-        "nan", "inf", "-inf", "1e5.0", "1.2.3", "1.7976931348623159e308", "1e309", "1e99999999999",
-        "12345678901234567891", "1.0000000000000000001", "1e-", "1f",
+        "",
+        "+",
+        "-",
+        ".",
+        ".5",
+        "5.",
+        "1e",
+        "1e+",
+        "e5",
+        "1.e5",
+        "--1",
+        " 1",
+        "1 ",
+        "1,5",
+        "0x1",
+        "nan",
+        "inf",
+        "-inf",
+        "1e5.0",
+        "1.2.3",
+        "1.7976931348623159e308",
+        "1e309",
+        "1e99999999999",
+        "12345678901234567891",
+        "1.0000000000000000001",
+        "1e-",
+        "1f",
     };
     for (u32 i = 0; i < COUNT_OF(refused); i++) {
         f64 value = 77;

@@ -200,9 +200,9 @@ static void start_spm(bool space_prefix) {
         const char *text;
         f32 score;
     } rows[] = {
-        {"▁", -10}, {"t", -11}, {"h", -12}, {"e", -13}, {"a", -14}, {"s", -15}, {"<", -15},
-        {">", -15}, {"th", -2}, {"he", -1}, {"the", -4}, {"▁t", -3}, {"▁the", -0.5f}, {"aa", -5},
-        {"▁▁", -6}, {"s>", -7}, {"<s", -8}, {"é", -9},
+        {"▁", -10},      {"t", -11}, {"h", -12}, {"e", -13}, {"a", -14},  {"s", -15},
+        {"<", -15},      {">", -15}, {"th", -2}, {"he", -1}, {"the", -4}, {"▁t", -3},
+        {"▁the", -0.5f}, {"aa", -5}, {"▁▁", -6}, {"s>", -7}, {"<s", -8},  {"é", -9},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++)
         vocab_add_z(vocab, rows[i].text, TOKEN_NORMAL, rows[i].score);
@@ -218,7 +218,7 @@ static void spm_merges_by_score(void) {
     start_spm(false);
     const struct tokenizer *t = create();
     EXPECT(t, "", 0, "");
-    EXPECT(t, "the", 0, "the");  // h+e, then t+he
+    EXPECT(t, "the", 0, "the");   // h+e, then t+he
     EXPECT(t, " the", 0, "▁the"); // and then ▁+the
     EXPECT(t, "  the", 0, "▁|▁the");
     EXPECT(t, "   a", 0, "▁▁|▁|a");
@@ -247,12 +247,18 @@ static void dummy_space_once(void) {
         struct str text;
         u32 flags;
     } rows[] = {
-        {STR("the"), 0},                    {STR("the"), TOKENIZE_BOS_EOS},
-        {STR(" the"), 0},                   {STR("<s>the"), TOKENIZE_SPECIAL},
-        {STR("<s>the"), 0},                 {STR(""), TOKENIZE_BOS_EOS},
-        {STR("  "), 0},                     {STR("\n the"), 0},
-        {STR("<note> the"), 0},             {STR("é è \xff x"), TOKENIZE_BOS_EOS},
-        {STR("a</s> the"), TOKENIZE_SPECIAL}, {STR(" "), TOKENIZE_BOS_EOS},
+        {STR("the"), 0},
+        {STR("the"), TOKENIZE_BOS_EOS},
+        {STR(" the"), 0},
+        {STR("<s>the"), TOKENIZE_SPECIAL},
+        {STR("<s>the"), 0},
+        {STR(""), TOKENIZE_BOS_EOS},
+        {STR("  "), 0},
+        {STR("\n the"), 0},
+        {STR("<note> the"), 0},
+        {STR("é è \xff x"), TOKENIZE_BOS_EOS},
+        {STR("a</s> the"), TOKENIZE_SPECIAL},
+        {STR(" "), TOKENIZE_BOS_EOS},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         struct encoded e = encode(t, rows[i].text, rows[i].flags);
@@ -453,15 +459,25 @@ static void end_tokens(void) {
 // B9, T4: each bad byte is kept, alone or beside others, and is the same whatever is asked for.
 static void invalid_utf8_keeps_its_bytes(void) {
     static const struct str rows[] = {
-        STR("x\xff\xfey\xed\xa0\x80z"), STR("\xff"),     STR("\xc3"),
-        STR("caf\xc3"),                 STR("\xe2\x82 x"), STR("\xc0\xaf"),
-        STR("\xf4\x90\x80\x80"),        STR("\xbf\xbf\xbf"), STR("\xe9t\xe9"),
-        STR("\xe4\xb8\xad\xe6"),        STR("\xf0\x9f\x98"), STR(" \x80 "),
+        STR("x\xff\xfey\xed\xa0\x80z"),
+        STR("\xff"),
+        STR("\xc3"),
+        STR("caf\xc3"),
+        STR("\xe2\x82 x"),
+        STR("\xc0\xaf"),
+        STR("\xf4\x90\x80\x80"),
+        STR("\xbf\xbf\xbf"),
+        STR("\xe9t\xe9"),
+        STR("\xe4\xb8\xad\xe6"),
+        STR("\xf0\x9f\x98"),
+        STR(" \x80 "),
     };
     static const u32 flags[] = {0, TOKENIZE_SPECIAL, TOKENIZE_CONTINUE};
     for (u32 model = 0; model < 2; model++) {
-        if (model == 0) start_words("llama-bpe");
-        else start_spm(false);
+        if (model == 0)
+            start_words("llama-bpe");
+        else
+            start_spm(false);
         const struct tokenizer *t = create();
         for (u32 i = 0; i < COUNT_OF(rows); i++) {
             struct encoded plain = encode(t, rows[i], 0);
@@ -504,16 +520,23 @@ static void bytes_without_a_token(void) {
         if ((rows[i].what & UNKNOWN_ENDS) != 0) vocab->source.eos = unknown;
         if ((rows[i].what & UNKNOWN_IS_BOS) != 0) vocab->source.bos = unknown;
         const struct tokenizer *t = create();
-        struct encoded e = encode(t, STR("a\x04" "b"), 0);
+        struct encoded e = encode(t,
+                                  STR("a\x04"
+                                      "b"),
+                                  0);
         if (rows[i].wanted == NULL) {
             CHECK_MSG(e.status == SOV_ERR_UNSUPPORTED && e.n == 0, "row %u", i);
             struct str message = str_from_z(e.fault.message);
             CHECK_MSG(str_equal(message, STR("the vocabulary has no token for the byte 0x04 of the "
-                                             "text")), "%s", e.fault.message);
+                                             "text")),
+                      "%s", e.fault.message);
             continue;
         }
         CHECK_MSG(str_equal(token_texts(&e), str_from_z(rows[i].wanted)), "row %u", i);
-        e = encode(t, STR("a\xff" "b"), 0); // the same for a bad byte
+        e = encode(t,
+                   STR("a\xff"
+                       "b"),
+                   0); // the same for a bad byte
         CHECK_MSG(str_equal(token_texts(&e), str_from_z(rows[i].wanted)), "row %u", i);
     }
     // SPM: once for a character, and the unknown token first.
@@ -521,7 +544,10 @@ static void bytes_without_a_token(void) {
     vocab_add_z(vocab, "a", TOKEN_NORMAL, 0);
     vocab->source.unknown = vocab_add_z(vocab, "<unk>", TOKEN_UNKNOWN, 0);
     vocab->source.has_add_space_prefix = true;
-    EXPECT(create(), "a日\xff" "a", 0, "a|<unk>|<unk>|a");
+    EXPECT(create(),
+           "a日\xff"
+           "a",
+           0, "a|<unk>|<unk>|a");
     vocab->source.unknown = TOKEN_ABSENT;
     struct encoded e = encode(create(), STR("a日"), 0);
     CHECK(e.status == SOV_ERR_UNSUPPORTED);
@@ -605,8 +631,10 @@ static void letters_of_all_bytes(void) {
 static void streaming_shows_whole_characters(void) {
     struct str text = STR("a😀é日 \xff\xf0\x9f!\xf0\x9f\x98\x80\xe2\x82\xac.");
     for (u32 model = 0; model < 2; model++) {
-        if (model == 0) start_words("gpt-2");
-        else start_spm(true);
+        if (model == 0)
+            start_words("gpt-2");
+        else
+            start_spm(true);
         const struct tokenizer *t = create();
         struct encoded e = encode(t, text, 0);
         u8 shown[64], waiting[16];
@@ -645,8 +673,8 @@ static u32 naive_find(struct str text) {
 }
 
 static bool naive_is_text(u32 id) {
-    return id != TOKEN_NONE && naive_type(id) != TOKEN_CONTROL &&
-           naive_type(id) != TOKEN_UNKNOWN && naive_type(id) != TOKEN_BYTE;
+    return id != TOKEN_NONE && naive_type(id) != TOKEN_CONTROL && naive_type(id) != TOKEN_UNKNOWN &&
+           naive_type(id) != TOKEN_BYTE;
 }
 
 struct naive {
@@ -733,8 +761,10 @@ static void naive_spm(struct naive *n, struct str fragment, bool dummy_space) {
     struct text escaped = text_over(grab(3 * fragment.len + 4), 3 * fragment.len + 4);
     if (dummy_space) text_put(&escaped, STR("▁"));
     for (usize i = 0; i < fragment.len; i++) {
-        if (fragment.data[i] == ' ') text_put(&escaped, STR("▁"));
-        else text_put_byte(&escaped, fragment.data[i]);
+        if (fragment.data[i] == ' ')
+            text_put(&escaped, STR("▁"));
+        else
+            text_put_byte(&escaped, fragment.data[i]);
     }
     struct str text = {(const u8 *)escaped.data, escaped.len};
     n->n_symbols = 0;
@@ -767,8 +797,8 @@ static void naive_fragment(struct naive *n, struct str text, usize from, usize t
     struct str fragment = {text.data + from, to - from};
     if (fragment.len == 0) return;
     if (str_equal(vocab->source.model, STR("llama"))) {
-        naive_spm(n, fragment, vocab->source.add_space_prefix && from == 0 &&
-                                   (flags & TOKENIZE_CONTINUE) == 0);
+        naive_spm(n, fragment,
+                  vocab->source.add_space_prefix && from == 0 && (flags & TOKENIZE_CONTINUE) == 0);
     } else {
         enum pretokenizer kind = PRETOKENIZER_DEFAULT;
         CHECK(pretokenizer_by_name(vocab->source.pre, &kind));
@@ -820,14 +850,17 @@ static i32 random_type(void) {
 
 // A random text of the small alphabets that the vocabularies are made of, sometimes with any byte.
 static struct str random_text(usize bytes_max) {
-    static const char *const parts[] = {"a", "b", "c", "a", "b", " ", " ", "\n", "1", "'s", "é",
-                                        "▁", "ab", "aaaa", "  ", "日", "<", ">", "."};
+    static const char *const parts[] = {"a", "b", "c",  "a",    "b",  " ",  " ", "\n", "1", "'s",
+                                        "é", "▁", "ab", "aaaa", "  ", "日", "<", ">",  "."};
     usize want = below((u32)bytes_max + 1);
     struct text t = text_over(grab(want + 8), want + 8);
     while (t.len < want) {
-        if (dense && below(20) > 0) text_put_byte(&t, (u8)('a' + below(3)));
-        else if (below(40) == 0) text_put_byte(&t, (u8)below(256));
-        else text_put(&t, str_from_z(parts[below(COUNT_OF(parts))]));
+        if (dense && below(20) > 0)
+            text_put_byte(&t, (u8)('a' + below(3)));
+        else if (below(40) == 0)
+            text_put_byte(&t, (u8)below(256));
+        else
+            text_put(&t, str_from_z(parts[below(COUNT_OF(parts))]));
     }
     return (struct str){(const u8 *)t.data, MIN(t.len, bytes_max)};
 }
@@ -941,8 +974,10 @@ static void any_bytes_come_back(void) {
     dense = false;
     for (u32 round = 0; round < 400; round++) {
         bool spm = round % 2 == 0;
-        if (spm) start_spm(below(2) == 0);
-        else start_words(below(2) == 0 ? "llama-bpe" : "default");
+        if (spm)
+            start_spm(below(2) == 0);
+        else
+            start_words(below(2) == 0 ? "llama-bpe" : "default");
         const struct tokenizer *t = create();
         usize used = memory.used;
         for (u32 i = 0; i < 5; i++, memory.used = used) {
@@ -979,9 +1014,7 @@ static void refuse_no_merges(struct vocab *v) { v->source.merges = NULL; }
 static void refuse_type_0(struct vocab *v) { store_i32(v->types + 4 * 7, 0); }
 static void refuse_type_7(struct vocab *v) { store_i32(v->types + 4 * 7, 7); }
 static void refuse_type_negative(struct vocab *v) { store_i32(v->types + 4 * 7, -1); }
-static void refuse_byte_name(struct vocab *v) {
-    vocab_add_z(v, "<0x4G>", TOKEN_BYTE, 0);
-}
+static void refuse_byte_name(struct vocab *v) { vocab_add_z(v, "<0x4G>", TOKEN_BYTE, 0); }
 static void refuse_twice(struct vocab *v) { vocab_add_z(v, "Ġthe", TOKEN_NORMAL, 0); }
 static void refuse_bos(struct vocab *v) { v->source.bos = v->source.n_tokens; }
 static void refuse_eos_max(struct vocab *v) { v->source.eos = 0xffffffff; }
@@ -1197,8 +1230,8 @@ static u64 encode_ns(const struct tokenizer *t, struct str text) {
     return ns;
 }
 
-// B4, T2: twice the text takes at most 2.5 times as long. The best of some tries counts, since caches
-// are shared with other programs; a quadratic part would show as 4 in every one of them.
+// B4, T2: twice the text takes at most 2.5 times as long. The best of some tries counts, since
+// caches are shared with other programs; a quadratic part would show as 4 in every one of them.
 static void time_grows_with_the_text(void) {
     usize bytes = test_option("FULL") != NULL ? 400000 : 32000;
     for (u32 model = 0; model < RUN_MODELS; model = next_model(model)) {

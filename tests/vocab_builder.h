@@ -28,11 +28,16 @@ static inline void vocab_start(struct vocab *v, const char *model, const char *p
         .pre = str_from_z(pre),
         .tokens = v->tokens,
         .types = v->types,
-        .bos = TOKEN_ABSENT, .eos = TOKEN_ABSENT, .eot = TOKEN_ABSENT, .unknown = TOKEN_ABSENT,
+        .bos = TOKEN_ABSENT,
+        .eos = TOKEN_ABSENT,
+        .eot = TOKEN_ABSENT,
+        .unknown = TOKEN_ABSENT,
     };
     bool is_spm = str_equal(v->source.model, STR("llama"));
-    if (is_spm) v->source.scores = v->scores;
-    else v->source.merges = v->merges;
+    if (is_spm)
+        v->source.scores = v->scores;
+    else
+        v->source.merges = v->merges;
 }
 
 static inline u32 vocab_add(struct vocab *v, struct str text, i32 type, f32 score) {

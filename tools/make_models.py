@@ -7,6 +7,8 @@
         --n-embd 256 --n-ff 512 --untied --biases --rope-freqs llama3
     tools/make_models.py -o m.gguf --preset 1b --type Q4_K  # the shape of a 1B model, streamed
     tools/make_models.py -o m.gguf --shards 3               # m-00001-of-00003.gguf, ...
+    tools/make_models.py -o m.gguf --arch gemma3 --head-dim 32 --window 16 --window-pattern 2
+    tools/make_models.py -o m.gguf --arch qwen3 --head-dim 32 --n-vocab 67 --tokenizer letters
 
 The same options and seed give the same bytes on every machine: randomness comes from raw PCG64
 output, one stream for each tensor (keyed by seed and tensor name), and only exact arithmetic is
@@ -242,6 +244,30 @@ def _byte_characters():
 SPECIALS = ["<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>"]
 
 
+def _byte_level_keys(tokens, merges):
+    """`tokens` and then the special ones."""
+    first = len(tokens)
+    return [
+        ("tokenizer.ggml.model", string("gpt2")),
+        ("tokenizer.ggml.pre", string("gpt-2")),
+        ("tokenizer.ggml.tokens", array(STRING, tokens + SPECIALS)),
+        ("tokenizer.ggml.token_type", array(I32, [1] * first + [3] * len(SPECIALS))),
+        ("tokenizer.ggml.merges", array(STRING, merges)),
+        ("tokenizer.ggml.bos_token_id", u32(first)),
+        ("tokenizer.ggml.eos_token_id", u32(first + 1)),
+        ("tokenizer.ggml.eot_token_id", u32(first + 3)),
+        ("tokenizer.ggml.add_bos_token", boolean(False)),
+    ]
+
+
+def letters_keys(n_vocab, seed):
+    """The smallest vocabularies: single bytes from the blank on, no merges (text outside these
+    bytes has no token), then the special tokens."""
+    n_letters = n_vocab - len(SPECIALS)
+    assert 1 <= n_letters <= 224, "a vocabulary of letters has 5 to 228 tokens"
+    return _byte_level_keys(_byte_characters()[32:32 + n_letters], [])
+
+
 def bpe_keys(n_vocab, seed):
     """256 bytes, then one token for each merge, then the special tokens."""
     n_merges = n_vocab - 256 - len(SPECIALS)
@@ -273,19 +299,7 @@ def bpe_keys(n_vocab, seed):
             right = letters[b % len(letters)]
             if len(left) < 12:
                 add(left, right)
-    first = len(tokens)
-    tokens += SPECIALS
-    return [
-        ("tokenizer.ggml.model", string("gpt2")),
-        ("tokenizer.ggml.pre", string("gpt-2")),
-        ("tokenizer.ggml.tokens", array(STRING, tokens)),
-        ("tokenizer.ggml.token_type", array(I32, [1] * first + [3] * len(SPECIALS))),
-        ("tokenizer.ggml.merges", array(STRING, merges)),
-        ("tokenizer.ggml.bos_token_id", u32(first)),
-        ("tokenizer.ggml.eos_token_id", u32(first + 1)),
-        ("tokenizer.ggml.eot_token_id", u32(first + 3)),
-        ("tokenizer.ggml.add_bos_token", boolean(False)),
-    ]
+    return _byte_level_keys(tokens, merges)
 
 
 def spm_keys(n_vocab, seed):
@@ -323,6 +337,20 @@ ROLES = ["token_embd", "output", "attn_q", "attn_k", "attn_v", "attn_output", "f
 
 
 @dataclass
+class Arch:
+    """What the layers of an architecture have beyond those of llama."""
+    qk_norms: bool = False    # of the heads of q and k
+    post_norms: bool = False  # of what attention and ffn add to the residual
+    qkv_biases: bool = False  # always; llama has them when asked for
+    window: bool = False      # local layers
+
+
+# An unknown architecture is written like llama: for tests of its refusal.
+ARCHES = {"llama": Arch(), "gemma3": Arch(qk_norms=True, post_norms=True, window=True),
+          "qwen2": Arch(qkv_biases=True), "qwen3": Arch(qk_norms=True)}
+
+
+@dataclass
 class Spec:
     """What write_model writes. None means: the default of the format, the key is left out."""
     arch: str = "llama"
@@ -335,16 +363,21 @@ class Spec:
     n_ff: int = 128
     n_vocab: int = 320
     context: int = 512
-    tokenizer: str = "bpe"     # or "spm"
+    tokenizer: str = "bpe"     # or "spm", or "letters" (5 to 228 tokens)
     type: str = "Q4_0"         # of all matrices,
     types: dict = field(default_factory=dict)  # but these roles
     cycle: list = None         # or: each matrix takes the next type of this list
     tied: bool = True          # no output.weight
-    biases: bool = False       # of q, k, v and the attention's output
+    biases: bool = False       # of q, k, v and (llama) the attention's output
+    window: int = None         # gemma3: attention.sliding_window; its local layers follow from
+    window_pattern: object = None  # a number (the last of each so many layers is global), or a
+                                   # list of booleans (local), or the default
+    rope_freq_base_swa: float = None  # gemma3: of local layers
     rope_freq_base: float = 10000.0
     rope_freqs: object = None  # a tensor of divisors: "llama3", or a list of rope_dim / 2 numbers
     rope_scaling: dict = field(default_factory=dict)  # {"type": "linear", "factor": 4.0}
     rms_eps: float = 1e-5
+    embd_gain: float = 2.0     # norm of a row of token_embd and output: spread of logits
     extra_keys: list = field(default_factory=list)
     alignment: int = 32
     version: int = 3
@@ -357,6 +390,9 @@ class Spec:
     def rope_size(self):
         return self.rope_dim or self.head_size()
 
+    def features(self):
+        return ARCHES.get(self.arch, ARCHES["llama"])
+
 
 PRESETS = {
     "tiny": {},
@@ -368,6 +404,16 @@ PRESETS = {
     "8b": dict(n_layer=32, n_embd=4096, n_head=32, n_head_kv=8, n_ff=14336, n_vocab=128256,
                context=131072, type="Q4_K", types={"token_embd": "Q4_K", "output": "Q6_K"},
                tied=False, rope_freq_base=500000.0, rope_freqs="llama3"),
+    "gemma3-270m": dict(arch="gemma3", n_layer=18, n_embd=640, n_head=4, n_head_kv=1, head_dim=256,
+                        n_ff=2048, n_vocab=262144, context=32768, tokenizer="spm", type="Q5_0",
+                        types={"token_embd": "Q8_0", "ffn_down": "Q6_K"}, window=512,
+                        rope_freq_base=1e6, rms_eps=1e-6),
+    "qwen2-0.5b": dict(arch="qwen2", n_layer=24, n_embd=896, n_head=14, n_head_kv=2, n_ff=4864,
+                       n_vocab=151936, context=32768, type="Q4_0", types={"token_embd": "Q8_0"},
+                       rope_freq_base=1e6, rms_eps=1e-6),
+    "qwen3-0.6b": dict(arch="qwen3", n_layer=28, n_embd=1024, n_head=16, n_head_kv=8, head_dim=128,
+                       n_ff=3072, n_vocab=151936, context=40960, type="Q4_K",
+                       types={"token_embd": "Q6_K"}, rope_freq_base=1e6, rms_eps=1e-6),
 }
 
 
@@ -409,11 +455,19 @@ def model_keys(spec):
         keys.append(key("attention.value_length", u32(spec.head_dim)))
     if spec.rope_dim is not None:
         keys.append(key("rope.dimension_count", u32(spec.rope_dim)))
+    if spec.window is not None:
+        keys.append(key("attention.sliding_window", u32(spec.window)))
+    if spec.window_pattern is not None:
+        keys.append(key("attention.sliding_window_pattern",
+                        u32(spec.window_pattern) if isinstance(spec.window_pattern, int)
+                        else array(BOOL, spec.window_pattern)))
+    if spec.rope_freq_base_swa is not None:
+        keys.append(key("rope.freq_base_swa", f32(spec.rope_freq_base_swa)))
     for name, value in spec.rope_scaling.items():
         kind = string(value) if name == "type" else u32(value) \
             if name == "original_context_length" else f32(value)
         keys.append(key(f"rope.scaling.{name}", kind))
-    vocabulary = {"bpe": bpe_keys, "spm": spm_keys}[spec.tokenizer]
+    vocabulary = {"bpe": bpe_keys, "spm": spm_keys, "letters": letters_keys}[spec.tokenizer]
     return keys + vocabulary(spec.n_vocab, spec.seed) + list(spec.extra_keys)
 
 
@@ -441,12 +495,11 @@ def model_tensors(spec):
         data = np.asarray(values, dtype="<f4").tobytes()
         tensors.append(Tensor(name, (len(values),), "F32", lambda: [data]))
 
-    def norm(name):
-        vector(name, 1 + 0.1 * Random(spec.seed, name).bell(spec.n_embd))
+    def norm(name, n=spec.n_embd):
+        vector(name, 1 + 0.1 * Random(spec.seed, name).bell(n))
 
     def bias(name, n):
-        if spec.biases:
-            vector(name, 0.1 * Random(spec.seed, name).bell(n))
+        vector(name, 0.1 * Random(spec.seed, name).bell(n))
 
     q_size = spec.n_head * spec.head_size()
     kv_size = (spec.n_head if spec.n_head_kv is None else spec.n_head_kv) * spec.head_size()
@@ -455,7 +508,11 @@ def model_tensors(spec):
         if divisors == "llama3":
             divisors = llama3_divisors(spec.rope_freq_base, spec.rope_size())
         vector("rope_freqs.weight", divisors)
-    matrix("token_embd.weight", "token_embd", spec.n_embd, spec.n_vocab, 2.0)
+    has = spec.features()
+    biased = {"attn_q", "attn_k", "attn_v"} if spec.biases or has.qkv_biases else set()
+    if spec.biases and spec.arch == "llama":
+        biased.add("attn_output")
+    matrix("token_embd.weight", "token_embd", spec.n_embd, spec.n_vocab, spec.embd_gain)
     for i in range(spec.n_layer):
         layer = f"blk.{i}."
         norm(layer + "attn_norm.weight")
@@ -463,14 +520,22 @@ def model_tensors(spec):
                               ("attn_v", spec.n_embd, kv_size),
                               ("attn_output", q_size, spec.n_embd)):
             matrix(layer + name + ".weight", name, k, rows)
-            bias(layer + name + ".bias", rows)
+            if name in biased:
+                bias(layer + name + ".bias", rows)
+        if has.qk_norms:
+            norm(layer + "attn_q_norm.weight", spec.head_size())
+            norm(layer + "attn_k_norm.weight", spec.head_size())
+        if has.post_norms:
+            norm(layer + "post_attention_norm.weight")
         norm(layer + "ffn_norm.weight")
         matrix(layer + "ffn_gate.weight", "ffn_gate", spec.n_embd, spec.n_ff)
         matrix(layer + "ffn_up.weight", "ffn_up", spec.n_embd, spec.n_ff)
         matrix(layer + "ffn_down.weight", "ffn_down", spec.n_ff, spec.n_embd)
+        if has.post_norms:
+            norm(layer + "post_ffw_norm.weight")
     norm("output_norm.weight")
     if not spec.tied:
-        matrix("output.weight", "output", spec.n_embd, spec.n_vocab, 2.0)
+        matrix("output.weight", "output", spec.n_embd, spec.n_vocab, spec.embd_gain)
     return tensors
 
 
@@ -479,6 +544,8 @@ def write_model(path, spec):
     path = str(path)
     unknown = set(spec.types) - set(ROLES)
     assert not unknown, f"unknown roles: {unknown}"
+    only_gemma3 = (spec.window, spec.window_pattern, spec.rope_freq_base_swa)
+    assert spec.features().window or only_gemma3 == (None,) * 3, f"{spec.arch} has no window"
     keys, tensors = model_keys(spec), model_tensors(spec)
     if spec.shards > 1:
         return write_shards(path, keys, tensors, spec.shards, spec.alignment)[0]
@@ -492,6 +559,11 @@ def _pairs(text):
     return dict(item.split("=", 1) for item in text.split(",")) if text else {}
 
 
+def _pattern(text):
+    """"6", or "1,1,0": which layers are local."""
+    return [bool(int(item)) for item in text.split(",")] if "," in text else int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Writes a GGUF model with random weights.")
     parser.add_argument("-o", "--output", required=True, help="the file, NAME.gguf")
@@ -503,10 +575,13 @@ def main():
     parser.add_argument("--biases", action="store_true", default=None)
     parser.add_argument("--rope-freqs", choices=["llama3"], default=None)
     parser.add_argument("--rope-scaling", type=_pairs, help="type=linear,factor=4")
+    parser.add_argument("--window-pattern", type=_pattern,
+                        help="a number, or 1 (local) or 0 for each layer: 1,1,0")
     for name, kind in [("arch", str), ("type", str), ("tokenizer", str), ("n-layer", int),
                        ("n-embd", int), ("n-head", int), ("n-head-kv", int), ("head-dim", int),
                        ("rope-dim", int), ("n-ff", int), ("n-vocab", int), ("context", int),
-                       ("rope-freq-base", float), ("rms-eps", float), ("alignment", int),
+                       ("window", int), ("rope-freq-base-swa", float), ("rope-freq-base", float),
+                       ("rms-eps", float), ("embd-gain", float), ("alignment", int),
                        ("version", int), ("shards", int), ("seed", int)]:
         parser.add_argument(f"--{name}", type=kind)
     options = vars(parser.parse_args())

@@ -113,17 +113,22 @@ struct model_options {
             &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
     }
 
-// A model with its vocabulary, and an engine when asked for.
+enum session_depth {
+    SESSION_VOCABULARY, // the file's directory and its tokenizer, whatever the architecture
+    SESSION_MODEL,      // and the checked model
+    SESSION_ENGINE,     // and an engine over it
+};
 struct session {
+    struct gguf gguf;   // of SESSION_VOCABULARY only; else model.gguf
     struct model model;
     struct vocabulary vocabulary;
     struct engine *engine;
-    bool has_model, has_vocabulary;
+    bool has_gguf, has_model, has_vocabulary;
 };
 // Opens what the options ask for; on failure everything is closed again. A missing -m is
 // SOV_ERR_USAGE.
 enum sov_status session_open(struct session *session, struct model_options *options,
-                             bool with_engine, struct sov_fault *fault) MUST_CHECK;
+                             enum session_depth depth, struct sov_fault *fault) MUST_CHECK;
 void session_close(struct session *session);
 
 // --- input ---

@@ -221,7 +221,7 @@ int cli_inspect(const struct command *command, const struct platform_start *star
     struct engine_memory memory;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
-    enum sov_status status = session_open(&session, &o.model, false, &fault);
+    enum sov_status status = session_open(&session, &o.model, SESSION_MODEL, &fault);
     if (status == SOV_OK) status = engine_config_resolve(&o.model.engine, &session.model, &fault);
     if (status == SOV_OK) {
         status = engine_memory_plan(&session.model, &o.model.engine, &memory, &fault);

@@ -44,7 +44,7 @@ int cli_logits(const struct command *command, const struct platform_start *start
     if (status == SOV_OK && model.engine.context == 0) { // the list itself says what is needed
         model.engine.context = (u32)MIN(MAX(list.n, 1u), MODEL_CONTEXT_MAX);
     }
-    if (status == SOV_OK) status = session_open(&session, &model, true, &fault);
+    if (status == SOV_OK) status = session_open(&session, &model, SESSION_ENGINE, &fault);
     if (status == SOV_OK) {
         status = platform_open(out_path, PLATFORM_OPEN_CREATE, &descriptor, &fault);
     }

@@ -101,7 +101,7 @@ int cli_perplexity(const struct command *command, const struct platform_start *s
     struct tally tally = {0};
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
-    enum sov_status status = session_open(&session, &model, true, &fault);
+    enum sov_status status = session_open(&session, &model, SESSION_ENGINE, &fault);
     u32 window = model.engine.context;
     if (status == SOV_OK) status = file_read_all(path, &input, &fault);
     if (status == SOV_OK) {

@@ -344,7 +344,7 @@ int cli_run(const struct command *command, const struct platform_start *start) {
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     bool cancelled = false;
-    status = session_open(&session, &o.model, true, &fault);
+    status = session_open(&session, &o.model, SESSION_ENGINE, &fault);
     if (status == SOV_OK) status = run(&session, &o, &out, &cancelled, &fault);
     session_close(&session);
     if (status != SOV_OK) return cli_fail(&fault);

@@ -36,17 +36,24 @@ static enum sov_status name_file(const char *path, struct sov_fault *fault) {
 }
 
 enum sov_status session_open(struct session *session, struct model_options *options,
-                             bool with_engine, struct sov_fault *fault) {
+                             enum session_depth depth, struct sov_fault *fault) {
     *session = (struct session){0};
     if (options->model_path == NULL) {
         return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
     }
     enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
     if (status != SOV_OK) return status;
-    status = model_open(&session->model, options->model_path, fault);
-    session->has_model = status == SOV_OK;
+    const struct gguf *gguf = &session->model.gguf;
+    if (depth == SESSION_VOCABULARY) {
+        gguf = &session->gguf;
+        status = gguf_open(&session->gguf, options->model_path, fault);
+        session->has_gguf = status == SOV_OK;
+    } else {
+        status = model_open(&session->model, options->model_path, fault);
+        session->has_model = status == SOV_OK;
+    }
     if (status == SOV_OK) {
-        status = vocabulary_open(&session->vocabulary, &session->model.gguf, fault);
+        status = vocabulary_open(&session->vocabulary, gguf, fault);
         session->has_vocabulary = status == SOV_OK;
     }
     if (status == SOV_OK &&
@@ -56,7 +63,7 @@ enum sov_status session_open(struct session *session, struct model_options *opti
                            CLI_PIECE_BYTES_MAX);
     }
     if (status != SOV_OK) status = name_file(options->model_path, fault);
-    if (status == SOV_OK && with_engine) {
+    if (status == SOV_OK && depth == SESSION_ENGINE) {
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {
             status = engine_open(&session->model, &options->engine, &session->engine, fault);
@@ -70,5 +77,6 @@ void session_close(struct session *session) {
     if (session->engine != NULL) engine_close(session->engine);
     if (session->has_vocabulary) vocabulary_close(&session->vocabulary);
     if (session->has_model) model_close(&session->model);
+    if (session->has_gguf) gguf_close(&session->gguf);
     *session = (struct session){0};
 }

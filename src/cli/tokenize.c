@@ -21,7 +21,7 @@ int cli_tokenize(const struct command *command, const struct platform_start *sta
     struct token_list list = {0};
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
-    enum sov_status status = session_open(&session, &model, false, &fault);
+    enum sov_status status = session_open(&session, &model, SESSION_VOCABULARY, &fault);
     if (status == SOV_OK) status = file_read_all("-", &input, &fault);
     u32 flags = (special ? TOKENIZE_SPECIAL : 0) | (bos ? TOKENIZE_BOS_EOS : 0);
     if (status == SOV_OK) {
@@ -41,13 +41,15 @@ int cli_tokenize(const struct command *command, const struct platform_start *sta
 static enum sov_status put_pieces(const struct tokenizer *tokenizer, const struct token_list *list,
                                   bool special, struct output *out, struct sov_fault *fault) {
     u8 piece[CLI_PIECE_BYTES_MAX];
+    bool first = true; // a BOS in front is no text yet
     for (usize i = 0; i < list->n; i++) {
         if (list->ids[i] >= tokenizer_n_tokens(tokenizer)) {
             return fault_set(fault, SOV_ERR_ARGUMENT, "token %llu is %u, the vocabulary has %u",
                              (u64)i, list->ids[i], tokenizer_n_tokens(tokenizer));
         }
-        usize len = tokenizer_decode(tokenizer, list->ids[i], special, i == 0, piece, sizeof piece);
+        usize len = tokenizer_decode(tokenizer, list->ids[i], special, first, piece, sizeof piece);
         output_put(out, (struct str){piece, len});
+        first = first && list->ids[i] == tokenizer_bos(tokenizer);
     }
     return SOV_OK;
 }
@@ -68,7 +70,7 @@ int cli_detokenize(const struct command *command, const struct platform_start *s
     struct token_list list = {0};
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
-    enum sov_status status = session_open(&session, &model, false, &fault);
+    enum sov_status status = session_open(&session, &model, SESSION_VOCABULARY, &fault);
     if (status == SOV_OK) status = file_read_all("-", &input, &fault);
     if (status == SOV_OK) status = token_list_parse(input.text, "stdin", &list, &fault);
     if (status == SOV_OK) {

@@ -76,7 +76,7 @@ int cli_trace(const struct command *command, const struct platform_start *start)
     enum sov_status status = file_read_all(tokens_path, &input, &fault);
     if (status == SOV_OK) status = token_list_parse(input.text, tokens_path, &list, &fault);
     model.engine.logit_rows = (u32)MIN(list.n, (usize)ENGINE_CHUNK_DEFAULT);
-    if (status == SOV_OK) status = session_open(&session, &model, true, &fault);
+    if (status == SOV_OK) status = session_open(&session, &model, SESSION_ENGINE, &fault);
     if (status == SOV_OK && list.n > model.engine.logit_rows) {
         status = fault_set(&fault, SOV_ERR_LIMIT, "%llu tokens do not fit one chunk of %u",
                            (u64)list.n, model.engine.logit_rows);

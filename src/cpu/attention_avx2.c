@@ -23,6 +23,7 @@
 #define QUERIES_MAX 64u // of a batch
 #define TOKEN_BLOCKS (OP_CHUNK / LANES)
 #define PANEL 16u       // dims of a value panel
+#define PREFETCH_BLOCKS 4u // blocks between what is prefetched and what is read
 #define DIRECT_QUERIES_MAX 6u // with more, the values are worth widening once
 
 struct attention_scratch {
@@ -92,18 +93,51 @@ KERNEL_INLINE void stage_block(const __m128i line[LANES], f32 *to) {
     }
 }
 
+// Prefetches keys, and the values of the same positions, which are needed soon after. Rows of one
+// head are short and far apart, so the hardware does not follow them; and a prefetch that finds the
+// miss buffers full is dropped, so they come a few at a time, between the transposes: decoding at
+// 1,024 positions out of L3 takes 90 us a layer so, against 210 with bursts or with none.
+struct walk {
+    u32 t, byte;       // the next line
+    u32 lines_per_step;
+};
+
+KERNEL_INLINE struct walk walk_begin(u32 head_bytes) {
+    u32 n_lines = (head_bytes + PREFETCH_LINE - 1) / PREFETCH_LINE * LANES; // of a block
+    u32 n_steps = head_bytes / (2 * LANES);
+    return (struct walk){.lines_per_step = n_steps == 0 ? 0 : (n_lines + n_steps - 1) / n_steps};
+}
+
+KERNEL_INLINE void walk_step(const struct batch *b, struct walk *walk) {
+    u32 head_bytes = b->args->head_dim * 2;
+    for (u32 i = 0; i < walk->lines_per_step; i++) {
+        if (walk->t >= b->high) return;
+        usize at = b->s->offset[walk->t] + (usize)b->kv_head * head_bytes + walk->byte;
+        _mm_prefetch((const char *)b->args->kv.k + at, _MM_HINT_T0);
+        _mm_prefetch((const char *)b->args->kv.v + at, _MM_HINT_T1);
+        walk->byte += PREFETCH_LINE;
+        if (walk->byte < head_bytes) continue;
+        walk->byte = 0;
+        walk->t++;
+    }
+}
+
 static void stage_keys(const struct batch *b) {
     u32 head_dim = b->args->head_dim;
     const u8 *plane = b->args->kv.k + (usize)b->kv_head * head_dim * 2;
+    struct walk walk = walk_begin(2 * head_dim);
     for (u32 block = b->low / LANES; block * LANES < b->high; block++) {
         f32 *to = b->s->k + (usize)block * b->dims_8 * LANES;
         const u8 *token[LANES];
+        walk.t = MAX((block + PREFETCH_BLOCKS) * LANES, b->low);
+        walk.byte = 0;
         for (u32 r = 0; r < LANES; r++) {
             token[r] = plane + b->s->offset[MIN(MAX(block * LANES + r, b->low), b->high - 1)];
         }
         u32 j = 0;
         for (; j + LANES <= head_dim; j += LANES) {
             __m128i line[LANES];
+            walk_step(b, &walk);
             UNROLL_FULLY
             for (u32 r = 0; r < LANES; r++) line[r] = load_128(token[r] + 2 * (usize)j);
             stage_block(line, to + (usize)j * LANES);

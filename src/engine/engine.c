@@ -157,7 +157,7 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
 
 enum sov_status engine_open(const struct model *model, const struct engine_config *config,
                             struct engine **result, struct sov_fault *fault) {
-    struct engine_memory memory;
+    struct engine_memory memory = {0};
     enum sov_status status = engine_memory_plan(model, config, &memory, fault);
     if (status != SOV_OK) return status;
     void *mapped = platform_memory_map(memory.total);

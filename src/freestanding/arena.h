@@ -19,10 +19,10 @@ struct arena arena_over(void *memory, usize bytes);
 void *arena_alloc(struct arena *arena, usize bytes, usize align) MUST_CHECK;
 
 // An array of `count` elements of `type`, checked for overflow; NULL when it does not fit.
-#define arena_array(arena, type, count)                                                            \
+#define arena_array(arena, type, count) \
     ((type *)arena_alloc_array((arena), sizeof(type), (count), _Alignof(type)))
-void *arena_alloc_array(struct arena *arena, usize element_bytes, u64 count,
-                        usize align) MUST_CHECK;
+void *arena_alloc_array(struct arena *arena, usize element_bytes, u64 count, usize align)
+    MUST_CHECK;
 
 usize arena_left(const struct arena *arena);
 

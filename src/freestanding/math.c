@@ -252,6 +252,4 @@ f64 math_sin(f64 x) {
 }
 
 // Error below 0.8 ulp.
-f64 math_cos(f64 x) {
-    return sin_in_quadrant(x, 1);
-}
+f64 math_cos(f64 x) { return sin_in_quadrant(x, 1); }

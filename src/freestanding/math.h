@@ -30,10 +30,10 @@ static inline f32 math_rne_f32(f32 x) { return (x + 0x1.8p+23f) - 0x1.8p+23f; }
 static inline bool math_is_finite_f32(f32 x) { return (f32_bits(x) & 0x7fffffff) < 0x7f800000; }
 
 // The constants of math_exp_f32, for the vector and PTX forms, which must give the same bits.
-#define MATH_EXP_F32_OVERFLOW 0x1.62e43p+6f    // the smallest f32 whose exponential rounds to inf
+#define MATH_EXP_F32_OVERFLOW 0x1.62e43p+6f      // the smallest f32 whose exponential rounds to inf
 #define MATH_EXP_F32_UNDERFLOW (-0x1.9fe368p+6f) // below it the result is +0
 #define MATH_EXP_F32_LOG2E 0x1.715476p+0f
-#define MATH_EXP_F32_LN2_HIGH 0x1.62e4p-1f      // 15 bits: n * high is exact for |n| <= 150
+#define MATH_EXP_F32_LN2_HIGH 0x1.62e4p-1f // 15 bits: n * high is exact for |n| <= 150
 #define MATH_EXP_F32_LN2_LOW 0x1.7f7d1cp-20f
 #define MATH_EXP_F32_DEGREE 6
 // C[i] multiplies r^i.

@@ -79,7 +79,7 @@ bool text_parse_i64(struct str s, i64 *value) {
 #define DECIMAL_LIMBS (INTEGER_LIMBS + FRACTION_LIMBS)
 #define DECIMAL_DIGITS (DECIMAL_LIMBS * LIMB_DIGITS)
 #define POINT_DIGIT (INTEGER_LIMBS * LIMB_DIGITS) // index of the first digit after the point
-#define SHIFT_MAX 29 // 10^9 * 2^29 + carry stays far below 2^64
+#define SHIFT_MAX 29                              // 10^9 * 2^29 + carry stays far below 2^64
 
 #define F64_MANTISSA_BITS 52
 #define F64_EXPONENT_MIN (-1074) // of the last mantissa bit
@@ -157,7 +157,7 @@ static int decimal_fraction_against_half(const struct decimal *d) {
 // The f64 nearest to a decimal. False when it is too large for one.
 static bool decimal_to_f64(struct decimal *d, f64 *value) {
     const u64 top = 1ull << F64_MANTISSA_BITS;
-    i32 exponent = 0; // the value is d * 2^exponent
+    i32 exponent = 0;                       // the value is d * 2^exponent
     while (decimal_integer_exceeds(d, 3)) { // at least 10^27, so at least 2^60 afterwards
         decimal_shift_right(d, SHIFT_MAX);
         exponent += SHIFT_MAX;
@@ -388,7 +388,7 @@ static void digits_round(struct digits *d, u32 end) {
         for (u32 i = end + 1; i < DECIMAL_DIGITS && !up; i++) up = d->digit[i] != 0;
     }
     memset(d->digit + end, 0, DECIMAL_DIGITS - end);
-    for (u32 i = end; up; ) {
+    for (u32 i = end; up;) {
         assert(i > 0);
         i--;
         up = d->digit[i] == 9;
@@ -473,7 +473,7 @@ static void put_z(struct text *t, const struct format_spec *spec, const char *z)
 // Reads decimal digits at *format as a number of at most `limit`.
 static u32 read_format_number(const char **format, u32 limit) {
     u32 value = 0;
-    for (; is_digit((u8) **format); ++*format) {
+    for (; is_digit((u8) * *format); ++*format) {
         value = value * 10 + (u32)(**format - '0');
         assert(value <= limit);
     }

@@ -48,12 +48,12 @@ _Noreturn void assert_failed(const char *file, int line, const char *what);
 
 // Unaligned little-endian loads and stores. (__builtin_memcpy is expanded in place, also under
 // -fno-builtin.)
-#define DEFINE_LOAD_STORE(type)                                                                    \
-    static inline type load_##type(const void *p) {                                                \
-        type v;                                                                                    \
-        __builtin_memcpy(&v, p, sizeof v);                                                         \
-        return v;                                                                                  \
-    }                                                                                              \
+#define DEFINE_LOAD_STORE(type)                     \
+    static inline type load_##type(const void *p) { \
+        type v;                                     \
+        __builtin_memcpy(&v, p, sizeof v);          \
+        return v;                                   \
+    }                                               \
     static inline void store_##type(void *p, type v) { __builtin_memcpy(p, &v, sizeof v); }
 DEFINE_LOAD_STORE(u16)
 DEFINE_LOAD_STORE(u32)

@@ -41,10 +41,10 @@ static const struct {
     const char *name;
     u32 bytes; // of a value; 0 for what has no fixed size
 } type_table[GGUF_TYPE_LIMIT] = {
-    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},         [GGUF_U16] = {"u16", 2},
-    [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},       [GGUF_I32] = {"i32", 4},
-    [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},     [GGUF_STRING] = {"string", 0},
-    [GGUF_U64] = {"u64", 8}, [GGUF_ARRAY] = {"array", 0},   [GGUF_I64] = {"i64", 8},
+    [GGUF_U8] = {"u8", 1},   [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2},
+    [GGUF_I16] = {"i16", 2}, [GGUF_U32] = {"u32", 4},     [GGUF_I32] = {"i32", 4},
+    [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},   [GGUF_STRING] = {"string", 0},
+    [GGUF_U64] = {"u64", 8}, [GGUF_ARRAY] = {"array", 0}, [GGUF_I64] = {"i64", 8},
     [GGUF_F64] = {"f64", 8},
 };
 
@@ -276,8 +276,7 @@ static void sort_order(const struct gguf *gguf, behind_fn *behind, u32 *order, u
             u64 middle = MIN(begin + run, n), end = MIN(begin + 2 * run, n);
             u64 a = begin, b = middle;
             for (u64 i = begin; i < end; i++) {
-                bool from_b = a == middle ||
-                              (b < end && behind(gguf, order[a], order[b]));
+                bool from_b = a == middle || (b < end && behind(gguf, order[a], order[b]));
                 scratch[i] = from_b ? order[b++] : order[a++];
             }
         }
@@ -377,8 +376,8 @@ static void read_alignment(struct cursor *c, struct gguf *gguf) {
     const struct gguf_key *key = gguf_find_key(gguf, STR("general.alignment"));
     if (key == NULL) return;
     if (key->type != GGUF_U32) {
-        c->status = gguf_key_fault(key, c->fault, SOV_ERR_FORMAT,
-                                   "its type is %s, u32 is expected", gguf_type_name(key->type));
+        c->status = gguf_key_fault(key, c->fault, SOV_ERR_FORMAT, "its type is %s, u32 is expected",
+                                   gguf_type_name(key->type));
         return;
     }
     u32 alignment = load_u32(key->value);
@@ -510,8 +509,7 @@ static enum sov_status parse_file(struct gguf *gguf, const u8 *data, u64 bytes,
     *gguf = (struct gguf){.n_shards = 1, .file_bytes = bytes};
     struct cursor c = {.data = data, .bytes = bytes, .fault = fault};
     read_magic(&c);
-    u64 n_tensors =
-        read_count(&c, "tensor count", "tensors", TENSOR_BYTES_MIN, GGUF_TENSORS_MAX);
+    u64 n_tensors = read_count(&c, "tensor count", "tensors", TENSOR_BYTES_MIN, GGUF_TENSORS_MAX);
     u64 n_keys = read_count(&c, "key count", "keys", KEY_BYTES_MIN, GGUF_KEYS_MAX);
     if (c.status != SOV_OK) return c.status;
 
@@ -647,9 +645,8 @@ static enum sov_status open_shard(struct gguf *part, struct str prefix, u32 no,
     enum sov_status status = open_file(part, path.data, &cause);
     if (status == SOV_OK) status = read_split(part, &split, &cause);
     if (status == SOV_OK && (split.no != no || split.count != first->count)) {
-        status = fault_set(&cause, SOV_ERR_FORMAT,
-                           "misnumbered: it says that it is shard %u of %u", split.no + 1,
-                           split.count);
+        status = fault_set(&cause, SOV_ERR_FORMAT, "misnumbered: it says that it is shard %u of %u",
+                           split.no + 1, split.count);
     }
     if (status == SOV_OK) return SOV_OK;
     gguf_close(part);
@@ -750,8 +747,8 @@ enum sov_status gguf_parse(struct gguf *gguf, const u8 *data, u64 bytes, struct 
     status = read_split(gguf, &split, fault);
     if (status == SOV_OK && split.count > 1) {
         status = fault_set(fault, SOV_ERR_UNSUPPORTED,
-                           "this is shard %u of %u, and its partners are not at hand",
-                           split.no + 1, split.count);
+                           "this is shard %u of %u, and its partners are not at hand", split.no + 1,
+                           split.count);
     }
     if (status != SOV_OK) gguf_close(gguf);
     return status;
@@ -773,8 +770,10 @@ const struct gguf_key *gguf_find_key(const struct gguf *gguf, struct str name) {
         const struct gguf_key *key = &gguf->keys[gguf->key_order[middle]];
         int order = str_compare(key->name, name);
         if (order == 0) return key;
-        if (order < 0) begin = middle + 1;
-        else end = middle;
+        if (order < 0)
+            begin = middle + 1;
+        else
+            end = middle;
     }
     return NULL;
 }
@@ -786,8 +785,10 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, struct str n
         const struct gguf_tensor *tensor = &gguf->tensors[gguf->tensor_order[middle]];
         int order = str_compare(tensor->name, name);
         if (order == 0) return tensor;
-        if (order < 0) begin = middle + 1;
-        else end = middle;
+        if (order < 0)
+            begin = middle + 1;
+        else
+            end = middle;
     }
     return NULL;
 }
@@ -824,10 +825,22 @@ enum sov_status gguf_get_u32(const struct gguf *gguf, struct str name, bool requ
     case GGUF_U16: number = load_u16(key->value); break;
     case GGUF_U32: number = load_u32(key->value); break;
     case GGUF_U64: number = load_u64(key->value); break;
-    case GGUF_I8: signed_number = load_i8(key->value); is_signed = true; break;
-    case GGUF_I16: signed_number = (i16)load_u16(key->value); is_signed = true; break;
-    case GGUF_I32: signed_number = load_i32(key->value); is_signed = true; break;
-    case GGUF_I64: signed_number = (i64)load_u64(key->value); is_signed = true; break;
+    case GGUF_I8:
+        signed_number = load_i8(key->value);
+        is_signed = true;
+        break;
+    case GGUF_I16:
+        signed_number = (i16)load_u16(key->value);
+        is_signed = true;
+        break;
+    case GGUF_I32:
+        signed_number = load_i32(key->value);
+        is_signed = true;
+        break;
+    case GGUF_I64:
+        signed_number = (i64)load_u64(key->value);
+        is_signed = true;
+        break;
     default: return wrong_type(key, "an integer", fault);
     }
     if (is_signed && signed_number < 0) {
@@ -849,9 +862,12 @@ enum sov_status gguf_get_f32(const struct gguf *gguf, struct str name, bool requ
     const struct gguf_key *key;
     enum sov_status status = get_key(gguf, name, required, &key, fault);
     if (key == NULL) return status;
-    if (key->type == GGUF_F32) *value = load_f32(key->value);
-    else if (key->type == GGUF_F64) *value = (f32)load_f64(key->value);
-    else return wrong_type(key, "f32", fault);
+    if (key->type == GGUF_F32)
+        *value = load_f32(key->value);
+    else if (key->type == GGUF_F64)
+        *value = (f32)load_f64(key->value);
+    else
+        return wrong_type(key, "f32", fault);
     return SOV_OK;
 }
 

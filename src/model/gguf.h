@@ -13,29 +13,40 @@
 
 #define GGUF_DIMS_MAX 4
 #define GGUF_KEYS_MAX (1u << 20)
-#define GGUF_TENSORS_MAX (1u << 20)        // of all shards together
+#define GGUF_TENSORS_MAX (1u << 20) // of all shards together
 #define GGUF_SHARDS_MAX 999
-#define GGUF_KEY_NAME_BYTES_MAX 65535      // GGUF's own limit
-#define GGUF_TENSOR_NAME_BYTES_MAX 255     // GGUF says 64; longer ones exist in the wild
-#define GGUF_PATH_BYTES_MAX 4096           // of the name of a shard
+#define GGUF_KEY_NAME_BYTES_MAX 65535  // GGUF's own limit
+#define GGUF_TENSOR_NAME_BYTES_MAX 255 // GGUF says 64; longer ones exist in the wild
+#define GGUF_PATH_BYTES_MAX 4096       // of the name of a shard
 #define GGUF_ALIGNMENT_DEFAULT 32
 #define GGUF_ALIGNMENT_MAX 65536
 
 enum gguf_type { // of a key's value; GGUF's numbers
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
     GGUF_TYPE_LIMIT,
 };
 
 struct gguf_key {
     struct str name;
     enum gguf_type type;
-    enum gguf_type element;  // of an array, never GGUF_ARRAY; else the type itself
-    u64 count;               // elements of an array, else 1
-    const u8 *value;         // the value's bytes; an array's first element (after its count);
-                             // a string's u64 length, then its bytes. Checked to lie in the file:
-                             // also every string of an array, and every bool is 0 or 1
-    u64 offset;              // of the key in its file, for messages
+    enum gguf_type element; // of an array, never GGUF_ARRAY; else the type itself
+    u64 count;              // elements of an array, else 1
+    const u8 *value;        // the value's bytes; an array's first element (after its count);
+                            // a string's u64 length, then its bytes. Checked to lie in the file:
+                            // also every string of an array, and every bool is 0 or 1
+    u64 offset;             // of the key in its file, for messages
 };
 
 struct gguf_tensor {
@@ -45,10 +56,10 @@ struct gguf_tensor {
     u64 dims[GGUF_DIMS_MAX]; // dims[0] is the row length (contiguous); missing ones are 1
     u64 n_rows;              // product of dims[1..]
     u64 row_bytes, bytes;
-    const u8 *data;          // inside the mapping
-    u64 data_offset;         // of the data, from the start of its file
-    u64 offset;              // of the description in its file, for messages
-    u32 shard;               // 0-based
+    const u8 *data;  // inside the mapping
+    u64 data_offset; // of the data, from the start of its file
+    u64 offset;      // of the description in its file, for messages
+    u32 shard;       // 0-based
 };
 
 struct gguf_mapping {
@@ -57,7 +68,7 @@ struct gguf_mapping {
 };
 
 struct gguf {
-    u32 version, alignment;      // of the first shard
+    u32 version, alignment; // of the first shard
     u32 n_keys, n_tensors, n_shards;
     struct gguf_key *keys;       // of the first shard, in file order
     struct gguf_tensor *tensors; // of all shards, in file order
@@ -79,8 +90,8 @@ void gguf_close(struct gguf *gguf); // may be called on a zeroed struct, and twi
 
 // The same over one file's bytes that the caller owns and keeps (tests, fuzzing); a split file is
 // refused.
-enum sov_status gguf_parse(struct gguf *gguf, const u8 *data, u64 bytes,
-                           struct sov_fault *fault) MUST_CHECK;
+enum sov_status gguf_parse(struct gguf *gguf, const u8 *data, u64 bytes, struct sov_fault *fault)
+    MUST_CHECK;
 
 // NULL when absent.
 const struct gguf_key *gguf_find_key(const struct gguf *gguf, struct str name);
@@ -99,8 +110,8 @@ enum sov_status gguf_get_string(const struct gguf *, struct str name, bool requi
                                 struct str *value, struct sov_fault *) MUST_CHECK;
 // An array of `element`: *key is NULL when absent and not required.
 enum sov_status gguf_get_array(const struct gguf *, struct str name, enum gguf_type element,
-                               bool required, const struct gguf_key **key,
-                               struct sov_fault *) MUST_CHECK;
+                               bool required, const struct gguf_key **key, struct sov_fault *)
+    MUST_CHECK;
 
 // Element `idx` (0 of a scalar) of a key of any number type or bool, as f64; exact below 2^53.
 // False when the elements are strings. idx < key->count.
@@ -111,8 +122,7 @@ const char *gguf_type_name(enum gguf_type type); // "u32"; outside the list "unk
 // Fills the fault with "key NAME at byte N: ..." or "tensor NAME at byte N: ..." and returns
 // `status`: how everything that doubts a file words its refusals.
 enum sov_status gguf_key_fault(const struct gguf_key *key, struct sov_fault *fault,
-                               enum sov_status status, const char *format, ...)
-    PRINTF_LIKE(4, 5);
+                               enum sov_status status, const char *format, ...) PRINTF_LIKE(4, 5);
 enum sov_status gguf_tensor_fault(const struct gguf_tensor *tensor, struct sov_fault *fault,
                                   enum sov_status status, const char *format, ...)
     PRINTF_LIKE(4, 5);

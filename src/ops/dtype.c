@@ -17,21 +17,21 @@
 #include "ops/dtype.h"
 
 const struct dtype_info dtype_table[DTYPE_LIMIT] = {
-    [DTYPE_F32] = {"F32", 1, 4, false},     [DTYPE_F16] = {"F16", 1, 2, false},
-    [DTYPE_BF16] = {"BF16", 1, 2, false},   [DTYPE_Q4_0] = {"Q4_0", 32, 18, true},
-    [DTYPE_Q4_1] = {"Q4_1", 32, 20, true},  [DTYPE_Q5_0] = {"Q5_0", 32, 22, true},
-    [DTYPE_Q5_1] = {"Q5_1", 32, 24, true},  [DTYPE_Q8_0] = {"Q8_0", 32, 34, true},
-    [DTYPE_Q2_K] = {"Q2_K", 256, 84, true}, [DTYPE_Q3_K] = {"Q3_K", 256, 110, true},
+    [DTYPE_F32] = {"F32", 1, 4, false},      [DTYPE_F16] = {"F16", 1, 2, false},
+    [DTYPE_BF16] = {"BF16", 1, 2, false},    [DTYPE_Q4_0] = {"Q4_0", 32, 18, true},
+    [DTYPE_Q4_1] = {"Q4_1", 32, 20, true},   [DTYPE_Q5_0] = {"Q5_0", 32, 22, true},
+    [DTYPE_Q5_1] = {"Q5_1", 32, 24, true},   [DTYPE_Q8_0] = {"Q8_0", 32, 34, true},
+    [DTYPE_Q2_K] = {"Q2_K", 256, 84, true},  [DTYPE_Q3_K] = {"Q3_K", 256, 110, true},
     [DTYPE_Q4_K] = {"Q4_K", 256, 144, true}, [DTYPE_Q5_K] = {"Q5_K", 256, 176, true},
     [DTYPE_Q6_K] = {"Q6_K", 256, 210, true},
 };
 
 // Numbers that GGUF has given out, for messages about files that use what we lack.
 static const char *const other_names[] = {
-    [9] = "Q8_1",    [15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-    [19] = "IQ1_S",  [20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",
-    [24] = "I8",     [25] = "I16",    [26] = "I32",     [27] = "I64",    [28] = "F64",
-    [29] = "IQ1_M",  [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",
+    [9] = "Q8_1",   [15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",
+    [24] = "I8",    [25] = "I16",    [26] = "I32",     [27] = "I64",    [28] = "F64",
+    [29] = "IQ1_M", [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",
 };
 
 const struct dtype_info *dtype_lookup(u32 number) {

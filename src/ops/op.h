@@ -15,11 +15,11 @@
 #pragma once
 #include "ops/dtype.h"
 
-#define OP_GROUP 256               // elements of one group of a dot product
-#define OP_CHUNK 256               // positions of one attention chunk
-#define OP_HEAD_DIM_MAX 512        // largest head_dim
-#define OP_HEADS_MAX 128           // SOV_MAX_HEADS
-#define OP_KV_BLOCK_TOKENS 16      // SOV_KV_BLOCK_SIZE
+#define OP_GROUP 256                // elements of one group of a dot product
+#define OP_CHUNK 256                // positions of one attention chunk
+#define OP_HEAD_DIM_MAX 512         // largest head_dim
+#define OP_HEADS_MAX 128            // SOV_MAX_HEADS
+#define OP_KV_BLOCK_TOKENS 16       // SOV_KV_BLOCK_SIZE
 #define OP_SCRATCH_BYTES (2u << 20) // of one worker; fits in its L2 cache for the usual shapes
 
 // f16 activations as 16-bit integers (operator 3). Row t of n elements (n a multiple of 32) has
@@ -39,13 +39,13 @@ struct q16 {
 // 1. embed. Unit: one token. residual[t] = dequantised row of the token, times `scale` unless it is
 // 1 (f32 product, rounded).
 struct embed_args {
-    const u32 *tokens;    // [n_tokens], each below the vocabulary
-    const u8 *table;      // [n_vocab] rows of row_bytes
+    const u32 *tokens; // [n_tokens], each below the vocabulary
+    const u8 *table;   // [n_vocab] rows of row_bytes
     u64 row_bytes;
     enum dtype type;
     u32 n_embd;
     f32 scale;
-    f32 *residual;        // [n_tokens, stride]
+    f32 *residual; // [n_tokens, stride]
     u32 residual_stride;
 };
 
@@ -54,43 +54,43 @@ struct embed_args {
 // holds several heads are separate rows: row r starts at x + r * x_stride. Returns 1 when the sum
 // of squares is not finite (an element is not, or its square is too large).
 struct rmsnorm_args {
-    const void *x;        // f32 [rows, x_stride], or f16 when x_is_f16
+    const void *x; // f32 [rows, x_stride], or f16 when x_is_f16
     bool x_is_f16;
-    u32 x_stride, n;      // n elements a row; strides may be n itself for heads packed in a row
-    const u8 *weight;     // n little-endian f32, any alignment
-    f32 eps;              // > 0
-    f16 *y;               // [rows, y_stride], or NULL
-    u32 y_stride;         // y may be x itself (f16 in place)
-    f32 *residual;        // [rows, residual_stride], used when y is NULL
+    u32 x_stride, n;  // n elements a row; strides may be n itself for heads packed in a row
+    const u8 *weight; // n little-endian f32, any alignment
+    f32 eps;          // > 0
+    f16 *y;           // [rows, y_stride], or NULL
+    u32 y_stride;     // y may be x itself (f16 in place)
+    f32 *residual;    // [rows, residual_stride], used when y is NULL
     u32 residual_stride;
 };
 
 // 3. quantize_q16. Unit: one row. Returns 1 when an |x| has bits of 0x7c00 or more.
 struct quantize_args {
-    const f16 *x;         // [rows, x_stride]
-    u32 x_stride, n;      // n a multiple of 32
+    const f16 *x;    // [rows, x_stride]
+    u32 x_stride, n; // n a multiple of 32
     struct q16 out;
 };
 
 // 4, 5, 6. gemm. Unit: one weight row (an output feature); all tokens of the call are computed.
 // total as in the contract; then one of the outputs below.
 enum gemm_output {
-    GEMM_TO_F16,      // f16(total + bias)
-    GEMM_ADD_F32,     // out = out + (total + bias)   (the residual form)
-    GEMM_TO_F32,      // total + bias
+    GEMM_TO_F16,  // f16(total + bias)
+    GEMM_ADD_F32, // out = out + (total + bias)   (the residual form)
+    GEMM_TO_F32,  // total + bias
 };
 struct gemm_args {
-    const u8 *weight;     // rows of row_bytes
+    const u8 *weight; // rows of row_bytes
     u64 row_bytes;
     enum dtype type;
-    u32 k;                // elements of a weight row and of an activation row
+    u32 k; // elements of a weight row and of an activation row
     u32 n_tokens;
-    struct q16 xq;        // activations for quantised types (const in here)
-    const f16 *x;         // activations for F16, BF16 and F32 weights: [n_tokens, x_stride]
+    struct q16 xq; // activations for quantised types (const in here)
+    const f16 *x;  // activations for F16, BF16 and F32 weights: [n_tokens, x_stride]
     u32 x_stride;
-    const u8 *bias;       // little-endian f32 per weight row, or NULL (then nothing is added)
+    const u8 *bias; // little-endian f32 per weight row, or NULL (then nothing is added)
     enum gemm_output output;
-    void *out;            // f16 or f32: [n_tokens, out_stride]; feature f of token t at t*stride+f
+    void *out; // f16 or f32: [n_tokens, out_stride]; feature f of token t at t*stride+f
     u32 out_stride;
 };
 
@@ -98,7 +98,7 @@ struct gemm_args {
 // when `neox`; elements past rope_dim stay. The table holds {cos, sin} pairs of f32:
 // table[(position * rope_dim/2 + i) * 2 + {0: cos, 1: sin}]. Returns 1 on a non-finite result.
 struct rope_args {
-    f16 *x;               // [n_tokens, x_stride], heads packed: head h at h * head_dim
+    f16 *x; // [n_tokens, x_stride], heads packed: head h at h * head_dim
     u32 x_stride, n_head, head_dim, rope_dim; // rope_dim even, <= head_dim
     bool neox;
     const u32 *positions; // [n_tokens]
@@ -108,16 +108,16 @@ struct rope_args {
 // The KV cache of one layer. K and V share the layout: token p of a sequence is at
 //   plane + table[p / 16] * page_stride + (p % 16) * token_stride, then [n_head_kv, head_dim] f16.
 struct kv_layer {
-    u8 *k, *v;            // this layer's first physical block in the K and the V plane
+    u8 *k, *v;                     // this layer's first physical block in the K and the V plane
     u64 page_stride, token_stride; // bytes
-    const u32 *tables;    // [n_sequences, max_blocks] physical block numbers
+    const u32 *tables;             // [n_sequences, max_blocks] physical block numbers
     u32 max_blocks;
 };
 
 // kv_write. Unit: one token. Copies k and v rows to the cache. Returns 1 when a value is not
 // finite.
 struct kv_write_args {
-    const f16 *k, *v;     // [n_tokens, stride]
+    const f16 *k, *v;          // [n_tokens, stride]
     u32 k_stride, v_stride, n; // n = n_head_kv * head_dim
     struct kv_layer kv;
     const u32 *positions; // [n_tokens]
@@ -128,20 +128,20 @@ struct kv_write_args {
 // of one sequence at ascending, consecutive positions. The keys and values up to each row's
 // position are in the cache. Returns 1 when a score is not finite.
 struct attention_tile {
-    u32 row, n_rows;      // n_rows <= OP_ATTENTION_TILE_ROWS
+    u32 row, n_rows; // n_rows <= OP_ATTENTION_TILE_ROWS
 };
 #define OP_ATTENTION_TILE_ROWS 16
 struct attention_args {
-    const f16 *q;         // [n_tokens, q_stride], heads packed
+    const f16 *q; // [n_tokens, q_stride], heads packed
     u32 q_stride, n_head, n_head_kv, head_dim;
     struct kv_layer kv;
     const u32 *positions; // [n_tokens]
     const u32 *slots;     // [n_tokens]
     const struct attention_tile *tiles;
-    f32 scale;            // multiplies the dot product, f32
-    f32 softcap;          // 0: none; else score = cap * tanh(score / cap), as reference.c writes it
-    u32 window;           // 0: none; else a key at distance >= window is invisible
-    f16 *out;             // [n_tokens, out_stride], heads packed
+    f32 scale;   // multiplies the dot product, f32
+    f32 softcap; // 0: none; else score = cap * tanh(score / cap), as reference.c writes it
+    u32 window;  // 0: none; else a key at distance >= window is invisible
+    f16 *out;    // [n_tokens, out_stride], heads packed
     u32 out_stride;
 };
 
@@ -151,7 +151,7 @@ struct attention_args {
 struct act_mul_args {
     const f16 *gate, *up; // [rows, stride]
     u32 gate_stride, up_stride, n;
-    f16 *out;             // may be gate or up
+    f16 *out; // may be gate or up
     u32 out_stride;
 };
 

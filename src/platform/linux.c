@@ -146,7 +146,7 @@ struct linux_sigaction {
     u64 mask;
 };
 #define SIGNAL_MASK_BYTES 8
-#define SIGNAL_BIT(number) (1ull << ((number) - 1))
+#define SIGNAL_BIT(number) (1ull << ((number)-1))
 #define SIGINT 2
 #define SIGABRT 6
 #define SIGPIPE 13
@@ -414,8 +414,8 @@ static _Noreturn void thread_entry(struct platform_thread *thread) {
 #define CLONE_SYSVSEM 0x40000
 #define CLONE_PARENT_SETTID 0x100000
 #define CLONE_CHILD_CLEARTID 0x200000
-#define CLONE_FLAGS_THREAD                                                                         \
-    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |            \
+#define CLONE_FLAGS_THREAD                                                              \
+    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | \
      CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
 // The parent comes back with the thread's id or an error. The child starts after the same
@@ -448,8 +448,8 @@ static i64 call_clone(struct platform_thread *thread) {
 
 // Maps the stack and puts an empty struct platform_thread at its end. NULL when refused.
 static struct platform_thread *map_thread(i64 *error) {
-    i64 mapped = call_mmap(THREAD_MAPPING_BYTES, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1);
+    i64 mapped =
+        call_mmap(THREAD_MAPPING_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1);
     *error = -mapped;
     if (mapped < 0) return NULL;
     u8 *mapping = pointer_from(mapped);
@@ -532,7 +532,8 @@ static void on_interrupt(int number) {
 }
 
 void platform_watch_interrupt(void) {
-    const struct linux_sigaction action = { // no SA_RESTART: a waiting read ends
+    const struct linux_sigaction action = {
+        // no SA_RESTART: a waiting read ends
         .handler = on_interrupt,
         .flags = SA_RESTORER,
         .restorer = signal_restorer,

@@ -82,8 +82,8 @@ u32 platform_cpu_count(void); // CPUs that this process may run on, at least 1
 // The new thread starts with the floating-point control word of the contract (round to nearest, no
 // flush-to-zero, all exceptions masked), as the first thread does.
 enum sov_status platform_thread_start(platform_thread_main *main, void *argument,
-                                      struct platform_thread **thread,
-                                      struct sov_fault *fault) MUST_CHECK;
+                                      struct platform_thread **thread, struct sov_fault *fault)
+    MUST_CHECK;
 void platform_thread_join(struct platform_thread *thread);
 // Sleeps while *word == expected; may wake for no reason. Pairs with platform_wake_all, which is
 // called after the word was changed.

@@ -92,7 +92,7 @@ struct sha256_digest sha256_end(struct sha256 *h) {
     memset(h->block + held, 0, SHA256_BLOCK_BYTES - held);
     store_u64(h->block + SHA256_BLOCK_BYTES - sizeof n_bits, __builtin_bswap64(n_bits));
     h->blocks(h->state, h->block, 1);
-    struct sha256_digest digest;
+    struct sha256_digest digest = {0};
     for (u32 i = 0; i < 8; i++) store_u32(digest.bytes + 4 * i, __builtin_bswap32(h->state[i]));
     return digest;
 }
@@ -128,7 +128,7 @@ static bool hex_value(u8 c, u8 *value) {
 
 bool sha256_from_hex(struct str hex, struct sha256_digest *digest) {
     if (hex.len != SHA256_HEX_BYTES) return false;
-    struct sha256_digest parsed;
+    struct sha256_digest parsed = {0};
     for (u32 i = 0; i < SHA256_BYTES; i++) {
         u8 high = 0, low = 0;
         if (!hex_value(hex.data[2 * i], &high) || !hex_value(hex.data[2 * i + 1], &low))

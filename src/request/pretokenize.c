@@ -203,9 +203,9 @@ bool pretokenizer_by_name(struct str name, enum pretokenizer *kind) {
         const char *name;
         enum pretokenizer kind;
     } names[] = {
-        {"", PRETOKENIZER_DEFAULT},          {"default", PRETOKENIZER_DEFAULT},
-        {"gpt-2", PRETOKENIZER_GPT2},        {"smollm", PRETOKENIZER_SMOLLM},
-        {"llama-bpe", PRETOKENIZER_LLAMA3},  {"qwen2", PRETOKENIZER_QWEN2},
+        {"", PRETOKENIZER_DEFAULT},         {"default", PRETOKENIZER_DEFAULT},
+        {"gpt-2", PRETOKENIZER_GPT2},       {"smollm", PRETOKENIZER_SMOLLM},
+        {"llama-bpe", PRETOKENIZER_LLAMA3}, {"qwen2", PRETOKENIZER_QWEN2},
     };
     for (usize i = 0; i < COUNT_OF(names); i++) {
         if (!str_equal(name, str_from_z(names[i].name))) continue;

@@ -33,8 +33,10 @@ enum sov_status encoder_put_replacement(struct encoder *e, u8 byte) {
 static u32 lower_bound(const struct tokenizer *t, u32 from, u32 to, usize depth, u32 byte) {
     while (from < to) {
         u32 middle = from + (to - from) / 2;
-        if (token_text(t, t->specials[middle]).data[depth] < byte) from = middle + 1;
-        else to = middle;
+        if (token_text(t, t->specials[middle]).data[depth] < byte)
+            from = middle + 1;
+        else
+            to = middle;
     }
     return from;
 }
@@ -165,8 +167,10 @@ static void decode_letters(struct piece *piece, struct str text) {
         u32 code_point;
         u32 bytes = utf8_decode(text, at, &code_point);
         u8 byte;
-        if (bytes != 0 && letter_byte(code_point, &byte)) piece_put(piece, &byte, 1);
-        else piece_put(piece, text.data + at, MAX(bytes, 1u));
+        if (bytes != 0 && letter_byte(code_point, &byte))
+            piece_put(piece, &byte, 1);
+        else
+            piece_put(piece, text.data + at, MAX(bytes, 1u));
         at += MAX(bytes, 1u);
     }
 }
@@ -204,8 +208,10 @@ usize tokenizer_decode(const struct tokenizer *t, u32 id, bool special, bool fir
     }
     case TOKEN_NORMAL:
     case TOKEN_UNUSED:
-        if (t->is_spm) decode_spaces(&piece, text, drop_first);
-        else decode_letters(&piece, text);
+        if (t->is_spm)
+            decode_spaces(&piece, text, drop_first);
+        else
+            decode_letters(&piece, text);
         break;
     }
     return piece.len;

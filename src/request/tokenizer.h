@@ -29,8 +29,12 @@
 #define TOKEN_ABSENT 0xffffffffffffffffull // in tokenizer_source: the file gives no such id
 
 enum token_type { // GGUF's numbers
-    TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4,
-    TOKEN_UNUSED = 5, TOKEN_BYTE = 6,
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6,
 };
 
 // What a model file says of its vocabulary. Slices point into the file. Arrays are as in GGUF:
@@ -38,14 +42,14 @@ enum token_type { // GGUF's numbers
 // file; scores are f32, types i32, little-endian, any alignment. Equal counts of tokens, scores and
 // types were checked by the reader too.
 struct tokenizer_source {
-    struct str model;      // tokenizer.ggml.model: "gpt2" or "llama"
-    struct str pre;        // tokenizer.ggml.pre; empty when absent; of no account for "llama"
+    struct str model; // tokenizer.ggml.model: "gpt2" or "llama"
+    struct str pre;   // tokenizer.ggml.pre; empty when absent; of no account for "llama"
     u32 n_tokens;
     const u8 *tokens;
-    const u8 *scores;      // [n_tokens], or NULL (all 0)
-    const u8 *types;       // [n_tokens], or NULL (all normal)
+    const u8 *scores; // [n_tokens], or NULL (all 0)
+    const u8 *types;  // [n_tokens], or NULL (all normal)
     u32 n_merges;
-    const u8 *merges;      // "left right" strings, or NULL
+    const u8 *merges; // "left right" strings, or NULL
     // Ids as the file gives them, TOKEN_ABSENT when it does not. Wider than an id, because a file
     // may give any number, 2^32-1 too, and those outside the vocabulary are refused.
     u64 bos, eos, eot, unknown;
@@ -66,13 +70,13 @@ u64 tokenizer_memory_bytes(const struct tokenizer_source *source);
 // for "llama" with a BOS id and for the pre-tokenizer llama-bpe. EOS is put behind only when the
 // file says so. A file that wants one and gives no id for it is refused.
 enum sov_status tokenizer_create(const struct tokenizer_source *source, struct arena *arena,
-                                 const struct tokenizer **tokenizer,
-                                 struct sov_fault *fault) MUST_CHECK;
+                                 const struct tokenizer **tokenizer, struct sov_fault *fault)
+    MUST_CHECK;
 
 enum tokenizer_flags {
-    TOKENIZE_BOS_EOS = 1, // add BOS in front and EOS behind where the vocabulary's rules say so,
-                          // unless the text has it there already as a special token
-    TOKENIZE_SPECIAL = 2, // recognise control tokens in the text
+    TOKENIZE_BOS_EOS = 1,  // add BOS in front and EOS behind where the vocabulary's rules say so,
+                           // unless the text has it there already as a special token
+    TOKENIZE_SPECIAL = 2,  // recognise control tokens in the text
     TOKENIZE_CONTINUE = 4, // the text goes on after other tokens: no dummy space of SPM
 };
 

@@ -47,16 +47,16 @@ struct tokenizer {
     u32 piece_bytes_max; // of all tokens
     u32 text_bytes_max;  // of tokens that merging or whole words may give
 
-    const u8 *strings;  // of the file
-    const u8 *scores;   // of the file, or NULL
-    u32 *offsets;       // [n_tokens]
-    u8 *attributes;     // [n_tokens]
-    u32 *token_slots;   // [token_slot_mask + 1]
+    const u8 *strings; // of the file
+    const u8 *scores;  // of the file, or NULL
+    u32 *offsets;      // [n_tokens]
+    u8 *attributes;    // [n_tokens]
+    u32 *token_slots;  // [token_slot_mask + 1]
     u32 token_slot_mask;
     struct bpe_merge *merges; // [n_merges] by rank
     u32 *merge_slots;         // [merge_slot_mask + 1]
     u32 merge_slot_mask;
-    u32 *specials;             // [n_specials] tokens recognised whole, by text in byte order
+    u32 *specials;              // [n_specials] tokens recognised whole, by text in byte order
     u32 special_first[256 + 1]; // those that start with byte b: [special_first[b], [b + 1])
     u32 byte_token[256];        // SPM: <0xHH>; BPE: the token of the byte's letter; or TOKEN_NONE
     // SPM: bit b is set when a token has U+2581 behind a character that ends in byte b and is not
@@ -151,12 +151,16 @@ static inline u32 byte_letter(u8 byte) {
 
 // False for a code point that stands for no byte.
 static inline bool letter_byte(u32 code_point, u8 *byte) {
-    if (code_point >= 0x100 && code_point <= 0x120) *byte = (u8)(code_point - 0x100);
-    else if (code_point >= 0x121 && code_point <= 0x142) *byte = (u8)(code_point - 0x121 + 0x7f);
-    else if (code_point == 0x143) *byte = 0xad;
+    if (code_point >= 0x100 && code_point <= 0x120)
+        *byte = (u8)(code_point - 0x100);
+    else if (code_point >= 0x121 && code_point <= 0x142)
+        *byte = (u8)(code_point - 0x121 + 0x7f);
+    else if (code_point == 0x143)
+        *byte = 0xad;
     else if (code_point < 0x100 && byte_letter((u8)code_point) == code_point)
         *byte = (u8)code_point;
-    else return false;
+    else
+        return false;
     return true;
 }
 
@@ -166,10 +170,14 @@ static inline i32 byte_of_name(struct str text) {
     i32 value = 0;
     for (usize i = 3; i < 5; i++) {
         u8 digit = text.data[i];
-        if (digit >= '0' && digit <= '9') value = value * 16 + (digit - '0');
-        else if (digit >= 'A' && digit <= 'F') value = value * 16 + (digit - 'A' + 10);
-        else if (digit >= 'a' && digit <= 'f') value = value * 16 + (digit - 'a' + 10);
-        else return -1;
+        if (digit >= '0' && digit <= '9')
+            value = value * 16 + (digit - '0');
+        else if (digit >= 'A' && digit <= 'F')
+            value = value * 16 + (digit - 'A' + 10);
+        else if (digit >= 'a' && digit <= 'f')
+            value = value * 16 + (digit - 'a' + 10);
+        else
+            return -1;
     }
     return value;
 }
@@ -232,7 +240,7 @@ struct encoder {
     const struct tokenizer *t;
     struct symbol *symbols;
     struct merge_queue queue;
-    u8 *text;        // SPM: the fragment with its spaces escaped; BPE: a piece in letters
+    u8 *text; // SPM: the fragment with its spaces escaped; BPE: a piece in letters
     usize text_bytes;
     u32 *ids;
     usize n_ids, capacity;

@@ -20,33 +20,60 @@ static const struct {
     const char *text;
     bool end;
 } known_tokens[] = {
-    {"<|eot_id|>", true},         {"<|eom_id|>", true},
-    {"<|im_end|>", true},         {"<|end|>", true},
-    {"<|return|>", true},         {"<|call|>", true},
-    {"<|flush|>", true},          {"<|calls|>", true},
-    {"<end_of_turn>", true},      {"<|endoftext|>", true},
-    {"<|end_of_text|>", true},    {"</s>", true},
-    {"<eos>", true},              {"<EOT>", true},
-    {"_<EOT>", true},             {"[EOT]", true},
-    {"[EOS]", true},              {"<end_of_utterance>", true},
-    {"<turn|>", true},            {"<|tool_response>", true},
-    {"<｜end▁of▁sentence｜>", true}, {"[e~[", true},
-    {"<|fim_pad|>", true},        {"<fim-pad>", true},
-    {"<fim_pad>", true},          {"<PAD>", true},
-    {"[PAD]", true},              {"<|fim_repo|>", true},
-    {"<|repo_name|>", true},      {"<fim-repo>", true},
-    {"<REPO>", true},             {"<reponame>", true},
-    {"<|file_sep|>", true},       {"<|fim_prefix|>", false},
-    {"<fim-prefix>", false},      {"<fim_prefix>", false},
-    {"<｜fim▁begin｜>", false},   {"<PRE>", false},
-    {"▁<PRE>", false},            {"<|code_prefix|>", false},
-    {"<|fim_suffix|>", false},    {"<fim-suffix>", false},
-    {"<fim_suffix>", false},      {"<｜fim▁hole｜>", false},
-    {"<SUF>", false},             {"▁<SUF>", false},
-    {"<|code_suffix|>", false},   {"<|fim_middle|>", false},
-    {"<fim-middle>", false},      {"<fim_middle>", false},
-    {"<｜fim▁end｜>", false},     {"<MID>", false},
-    {"▁<MID>", false},            {"<|code_middle|>", false},
+    {"<|eot_id|>", true},
+    {"<|eom_id|>", true},
+    {"<|im_end|>", true},
+    {"<|end|>", true},
+    {"<|return|>", true},
+    {"<|call|>", true},
+    {"<|flush|>", true},
+    {"<|calls|>", true},
+    {"<end_of_turn>", true},
+    {"<|endoftext|>", true},
+    {"<|end_of_text|>", true},
+    {"</s>", true},
+    {"<eos>", true},
+    {"<EOT>", true},
+    {"_<EOT>", true},
+    {"[EOT]", true},
+    {"[EOS]", true},
+    {"<end_of_utterance>", true},
+    {"<turn|>", true},
+    {"<|tool_response>", true},
+    {"<｜end▁of▁sentence｜>", true},
+    {"[e~[", true},
+    {"<|fim_pad|>", true},
+    {"<fim-pad>", true},
+    {"<fim_pad>", true},
+    {"<PAD>", true},
+    {"[PAD]", true},
+    {"<|fim_repo|>", true},
+    {"<|repo_name|>", true},
+    {"<fim-repo>", true},
+    {"<REPO>", true},
+    {"<reponame>", true},
+    {"<|file_sep|>", true},
+    {"<|fim_prefix|>", false},
+    {"<fim-prefix>", false},
+    {"<fim_prefix>", false},
+    {"<｜fim▁begin｜>", false},
+    {"<PRE>", false},
+    {"▁<PRE>", false},
+    {"<|code_prefix|>", false},
+    {"<|fim_suffix|>", false},
+    {"<fim-suffix>", false},
+    {"<fim_suffix>", false},
+    {"<｜fim▁hole｜>", false},
+    {"<SUF>", false},
+    {"▁<SUF>", false},
+    {"<|code_suffix|>", false},
+    {"<|fim_middle|>", false},
+    {"<fim-middle>", false},
+    {"<fim_middle>", false},
+    {"<｜fim▁end｜>", false},
+    {"<MID>", false},
+    {"▁<MID>", false},
+    {"<|code_middle|>", false},
 };
 
 static u64 slots_for(u64 n) {
@@ -91,7 +118,8 @@ static enum sov_status check_source(struct tokenizer *t, const struct tokenizer_
     if (!t->is_spm && !pretokenizer_by_name(source->pre, &t->pretokenizer))
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
                          "tokenizer.ggml.pre is \"%.*s\"; known are gpt-2, smollm, llama-bpe, "
-                         "qwen2 and default", STR_ARG(source->pre));
+                         "qwen2 and default",
+                         STR_ARG(source->pre));
     if (source->n_tokens == 0 || source->tokens == NULL)
         return fault_set(fault, SOV_ERR_FORMAT, "the vocabulary has no tokens");
     if (source->n_tokens > TOKENIZER_VOCAB_MAX)
@@ -378,8 +406,8 @@ static enum sov_status take_ids(struct tokenizer *t, const struct tokenizer_sour
                          "tokenizer.ggml.add_%s_token is true, but %s_token_id is missing", name,
                          name);
     }
-    t->add_space_prefix =
-        t->is_spm && (source->has_add_space_prefix ? source->add_space_prefix : true);
+    t->add_space_prefix = t->is_spm &&
+                          (source->has_add_space_prefix ? source->add_space_prefix : true);
     t->replacement = choose_replacement(t, unknown);
     return SOV_OK;
 }

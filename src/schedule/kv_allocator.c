@@ -39,6 +39,7 @@ static u64 next_random(u64 *state) {
 
 static void fill_free_stack(struct kv_allocator *kv, bool shuffle, u64 seed) {
     u32 n = kv->config.n_blocks;
+    assert(n >= 1);
     for (u32 i = 0; i < n; i++) kv->free_stack[i] = n - 1 - i; // block 0 is on top
     kv->n_free = n;
     if (!shuffle) return;
