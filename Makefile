@@ -2,6 +2,7 @@
 # make              sov and sov-static, in build/
 # make check        every test (./check installs what is missing first)
 # make check-full   the same and the long campaigns
+# make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make install      sov into $(DESTDIR)$(PREFIX)/bin
@@ -117,6 +118,20 @@ check:
 
 check-full:
 	@python3 tools/check.py --full
+
+# --- portability: everything outside src/platform/ compiles for Windows ---
+MINGW := x86_64-w64-mingw32-gcc
+WINDOWS_FLAGS := $(COMMON) -O2 -ffreestanding -fno-builtin -fno-stack-protector
+WINDOWS_OBJECTS := $(patsubst %.c,$(BUILD)/windows/%.o,\
+                     $(filter-out src/platform/%,$(CORE)) src/freestanding/mem.c $(CLI))
+
+$(BUILD)/windows/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(MINGW) $(WINDOWS_FLAGS) -MMD -MP -c -o $@ $<
+
+.PHONY: windows-objects
+windows-objects: $(WINDOWS_OBJECTS)
 
 # --- linters ---
 TIDY_SOURCES := $(CORE) $(FREE_ONLY) $(CLI) $(HOSTED_ONLY)

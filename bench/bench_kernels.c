@@ -76,7 +76,8 @@ static struct timing time_call(timed_call *call, const void *context) {
         for (; at > 0 && runs[at - 1] > ns; at--) runs[at] = runs[at - 1];
         runs[at] = ns;
     }
-    return (struct timing){(f64)runs[0], (f64)runs[n / 2], n};
+    u32 middle = n / 2;
+    return (struct timing){(f64)runs[0], (f64)runs[middle], n};
 }
 
 // `work` is what a call does, in units of 10^9 (rates) or 0 (time).

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer harness of everything that reads a model file before its weights are used: gguf_parse,
-// model_parse, and then every key, string, tensor and view touched to its last byte. The bytes are
-// handed over in a mapping of exactly their size, poisoned behind. From the root of the repository:
-//
-//   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
-//       -march=x86-64-v3 -ffp-contract=off -Isrc -Iinclude -Dmain=hosted_main -o build/fuzz_gguf
-//       tests/fuzz_gguf.c src/model/{gguf,weights}.c src/ops/dtype.c
-//       src/platform/{hosted,platform}.c src/freestanding/{arena,math,status,text}.c
-//   build/fuzz_gguf -max_len=70000 CORPUS
-//
-// A corpus to start from: tiny models of tools/make_models.py (--n-layer 1 --n-embd 32) for each
-// tensor type and tokenizer. hosted.c brings a main of its own; libFuzzer's takes its place.
+// model_parse, and then every key, string, tensor and view touched to its last byte, both rope
+// tables and the operator list. The bytes are handed over in a mapping of exactly their size,
+// poisoned behind. `make fuzz` builds and runs it; tools/fuzz.py makes the corpus it starts from:
+// tiny models of every architecture, several tensor types and both kinds of tokenizer.
+#include "freestanding/arena.h"
 #include "freestanding/mem.h"
-#include "model/weights.h"
+#include "model/graph.h"
 #include "platform/platform.h"
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
@@ -103,6 +97,26 @@ static void touch_model(const struct model *model) {
     }
 }
 
+// Every operator has a name, and what it multiplies with has the width of what it reads.
+static void touch_plan(const struct model *model) {
+    u64 bytes = plan_memory_bytes(model);
+    void *memory = platform_memory_map(bytes);
+    assert(memory != NULL);
+    struct arena arena = arena_over(memory, bytes);
+    struct plan plan;
+    struct sov_fault fault = {0};
+    enum sov_status status = plan_create(model, &arena, &plan, &fault);
+    assert(status == SOV_OK);
+    for (u32 i = 0; i < plan.n_ops; i++) {
+        const struct plan_op *op = &plan.ops[i];
+        assert(op->name != NULL && plan_op_kind_name(op->kind) != NULL);
+        bool is_gemm = op->kind == PLAN_GEMM || op->kind == PLAN_GEMM_ADD;
+        assert(!is_gemm || plan.buffers[op->src].width == op->weight->k);
+        assert(op->bias == NULL || op->bias->k == op->weight->rows);
+    }
+    platform_memory_unmap(memory, bytes);
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     u8 *copy = platform_memory_map(MAX(bytes, 1u));
     assert(copy != NULL);
@@ -119,7 +133,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     }
     struct model model;
     fault = (struct sov_fault){0};
-    if (model_parse(&model, copy, bytes, &fault) == SOV_OK) touch_model(&model);
+    if (model_parse(&model, copy, bytes, &fault) == SOV_OK) {
+        touch_model(&model);
+        touch_plan(&model);
+    }
     assert(fault.status == SOV_OK || status_exit_code(fault.status) == 3);
     model_close(&model);
     assert(platform_memory_mapped() == mapped);

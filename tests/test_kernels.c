@@ -23,13 +23,21 @@ static struct {
     struct op_table reference, avx2;
     struct test_random random;
     u8 *scratch;
-    bool full;
+    u32 n_compared; // outputs that were looked at, not refused by both
     struct {
         void *memory;
         usize bytes;
     } buffers[BUFFERS_MAX];
     u32 n_buffers;
 } state;
+
+// First in every case, so that a case alone does what it does among the others.
+static void start_case(void) {
+    state.random.state = SEED;
+    state.n_compared = 0;
+}
+
+static bool full(void) { return test_option("FULL") != NULL; }
 
 static u32 below(u32 limit) { return test_random_below(&state.random, limit); }
 
@@ -91,6 +99,7 @@ static u32 element_bits(const u8 *p, u32 element) {
 // True when all bytes agree; else fails the case with the first element that differs.
 static bool output_check(const struct output *out, const char *what) {
     usize bytes = output_bytes(out);
+    state.n_compared++;
     if (memcmp(out->expected - MARGIN, out->found - MARGIN, bytes + 2 * MARGIN) == 0) return true;
     for (u32 row = 0; row < out->n_rows; row++) {
         for (u32 i = 0; i < out->stride; i++) {
@@ -193,9 +202,9 @@ static struct activations make_activations(u32 n_tokens, u32 k) {
         u32 kind = below(6);
         for (u32 i = 0; i < k; i++) {
             row[i] = random_half();
-            if (kind == 0) row[i] = (f16)(below(2) << 15);                     // zeros of both signs
-            if (kind == 1) row[i] = (f16)(0x4400 | below(2) << 15);            // +-32767 after all
-            if (kind == 2) row[i] = 0x7bff;                                    // the largest sums
+            if (kind == 0) row[i] = (f16)(below(2) << 15);          // zeros of both signs
+            if (kind == 1) row[i] = (f16)(0x4400 | below(2) << 15); // all become +-32767
+            if (kind == 2) row[i] = 0x7bff;                         // the largest sums
         }
     }
     if (k % 32 != 0) return act;
@@ -268,12 +277,13 @@ static const u32 k_of_floats[] = {1, 2, 7, 8, 9, 31, 64, 255, 256, 257, 300, 576
 
 // All of tokens x rows x k, or for every number of tokens a few of the others.
 static void check_gemm_shapes(enum dtype type, const u32 *k, usize n_k) {
+    start_case();
     for (u32 t = 0; t < COUNT_OF(token_counts); t++) {
-        u32 n_shapes = state.full ? (u32)(COUNT_OF(row_counts) * n_k) : 5;
+        u32 n_shapes = full() ? (u32)(COUNT_OF(row_counts) * n_k) : 8;
         for (u32 i = 0; i < n_shapes; i++) {
             struct gemm_shape shape = {
-                .n_rows = state.full ? row_counts[i / n_k] : PICK(row_counts),
-                .k = state.full ? k[i % n_k] : pick(k, n_k),
+                .n_rows = full() ? row_counts[i / n_k] : PICK(row_counts),
+                .k = full() ? k[i % n_k] : pick(k, n_k),
                 .n_tokens = token_counts[t],
                 .fill = below(2) == 0 ? FILL_RANDOM : (enum weight_fill)below(FILL_KINDS),
             };
@@ -301,6 +311,7 @@ GEMM_CASE(gemm_q6_k, DTYPE_Q6_K, k_of_super_blocks)
 // More tokens than one chunk of the kernels keeps totals for, and an empty range.
 static void gemm_many_tokens(void) {
     static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q6_K, DTYPE_Q2_K, DTYPE_F16};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(types); i++) {
         check_gemm(types[i], &(struct gemm_shape){.n_rows = 3, .k = 256, .n_tokens = 1031});
     }
@@ -363,6 +374,7 @@ static void check_quantize(u32 n, u32 kind, f16 bad) {
 static void quantize(void) {
     static const u32 sizes[] = {32, 64, 96, 224, 256, 288, 576, 1536};
     static const f16 bads[] = {0x7c00, 0xfc00, 0x7c01, 0xffff};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(sizes); i++) {
         for (u32 kind = 0; kind < 5; kind++) {
             for (u32 repeat = 0; repeat < 4; repeat++) check_quantize(sizes[i], kind, 0);
@@ -417,6 +429,7 @@ static void check_rmsnorm(u32 n, bool x_is_f16, u32 form, bool bad) {
 
 static void rmsnorm(void) {
     static const u32 sizes[] = {1, 2, 7, 8, 15, 31, 32, 33, 64, 80, 576, 1000, 1024, 1025, 4104};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(sizes); i++) {
         for (u32 j = 0; j < 4; j++) {
             check_rmsnorm(sizes[i], false, 0, j == 3);
@@ -457,6 +470,7 @@ static void check_rope(u32 head_dim, u32 rope_dim, bool neox, f16 bad) {
 
 static void rope(void) {
     static const u32 dims[] = {2, 4, 6, 8, 10, 14, 16, 18, 30, 32, 64, 80, 128, 256};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(dims); i++) {
         for (u32 repeat = 0; repeat < 40; repeat++) {
             u32 rope_dim = below(2) == 0 ? dims[i] : 2 + 2 * below(dims[i] / 2);
@@ -467,6 +481,7 @@ static void rope(void) {
             check_rope(dims[i], 2, neox, 0xfe00);
         }
     }
+    CHECK_MSG(state.n_compared > 20 * COUNT_OF(dims), "only %u compared", state.n_compared);
 }
 
 // --- kv_write and attention ---
@@ -546,6 +561,7 @@ static void check_kv_write(u32 n, f16 bad) {
 
 static void kv_write(void) {
     static const u32 sizes[] = {2, 6, 8, 12, 64, 192, 240, 512};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(sizes); i++) {
         for (u32 repeat = 0; repeat < 4; repeat++) check_kv_write(sizes[i], 0);
         check_kv_write(sizes[i], 0x7c00);
@@ -621,7 +637,9 @@ static void attention(void) {
     static const u32 starts[] = {0, 1, 6, 7, 8, 31, 100, 240, 250, 255, 256, 257, 300, 505, 520};
     static const u32 windows[] = {0, 0, 0, 1, 2, 5, 16, 100, 255, 256, 257, 300};
     static const u32 heads[] = {1, 2, 3, 4, 5, 6, 7, 9};
-    for (u32 i = 0; i < (state.full ? 5000 : 350); i++) {
+    u32 n_shapes = full() ? 5000 : 350;
+    start_case();
+    for (u32 i = 0; i < n_shapes; i++) {
         check_attention(&(struct attention_shape){
             .head_dim = PICK(dims),
             .n_head_kv = 1 + below(3),
@@ -634,6 +652,7 @@ static void attention(void) {
             .extreme = below(8) == 0 ? 1 + below(2) : 0,
         });
     }
+    CHECK_MSG(state.n_compared > n_shapes * 3 / 4, "only %u compared", state.n_compared);
 }
 
 // The largest head, more queries than one batch, and one row far from the start.
@@ -647,13 +666,19 @@ static void attention_large(void) {
         {64, 3, 1, 2040, 9, 0, 50.0f, 0.125f, 0},
         {64, 1, 1, 300, 2, 0, 0.0f, 1e38f, 1}, // scores that overflow
     };
+    start_case();
     for (u32 i = 0; i < COUNT_OF(shapes); i++) check_attention(&shapes[i]);
 }
 
 // --- act_mul, add, finite ---
 
-static void check_act(act_mul_fn *reference, act_mul_fn *avx2, const f16 *gates, u32 n_rows, u32 n,
-                      bool in_place) {
+// Form 0 is silu, form 1 gelu; `gates` may be NULL (random).
+static void check_act(u32 form, const f16 *gates, u32 n_rows, u32 n, bool in_place) {
+    const struct op_table *tables[2] = {&state.reference, &state.avx2};
+    act_mul_fn *kernel[2];
+    for (u32 i = 0; i < 2; i++) {
+        kernel[i] = form == 0 ? tables[i]->silu_mul : tables[i]->gelu_tanh_mul;
+    }
     u32 stride = stride_for(n, 2);
     usize n_all = (usize)(n_rows - 1) * stride + n;
     f16 *up = take(n_all * 2, 0);
@@ -667,28 +692,27 @@ static void check_act(act_mul_fn *reference, act_mul_fn *avx2, const f16 *gates,
                                 .gate_stride = stride, .up_stride = stride, .n = n,
                                 .out = (f16 *)out.expected, .out_stride = stride};
     u32 begin = below(n_rows), end = begin + 1 + below(n_rows - begin);
-    CHECK(reference(&args, begin, end, state.scratch) == 0);
+    CHECK(kernel[0](&args, begin, end, state.scratch) == 0);
     args.out = (f16 *)out.found;
     if (in_place) args.gate = args.out;
-    CHECK(avx2(&args, begin, end, state.scratch) == 0);
-    output_check(&out, avx2 == state.avx2.silu_mul ? "silu_mul" : "gelu_tanh_mul");
+    CHECK(kernel[1](&args, begin, end, state.scratch) == 0);
+    output_check(&out, form == 0 ? "silu_mul" : "gelu_tanh_mul");
     release_all();
 }
 
 static void act_mul(void) {
     static const u32 sizes[] = {1, 3, 8, 15, 16, 33, 576, 1536};
     static f16 all[0x7c00 * 2]; // every finite gate
+    start_case();
     for (u32 i = 0; i < 0x7c00; i++) {
         all[2 * i] = (f16)i;
         all[2 * i + 1] = (f16)(i | 0x8000);
     }
     for (u32 form = 0; form < 2; form++) {
-        act_mul_fn *reference = form == 0 ? state.reference.silu_mul : state.reference.gelu_tanh_mul;
-        act_mul_fn *avx2 = form == 0 ? state.avx2.silu_mul : state.avx2.gelu_tanh_mul;
-        check_act(reference, avx2, all, 1, COUNT_OF(all), false);
+        check_act(form, all, 1, COUNT_OF(all), false);
         for (u32 i = 0; i < COUNT_OF(sizes); i++) {
-            check_act(reference, avx2, NULL, 4, sizes[i], false);
-            check_act(reference, avx2, NULL, 4, sizes[i], true);
+            check_act(form, NULL, 4, sizes[i], false);
+            check_act(form, NULL, 4, sizes[i], true);
         }
     }
 }
@@ -696,6 +720,7 @@ static void act_mul(void) {
 static void add_and_finite(void) {
     static const u32 sizes[] = {1, 5, 8, 12, 16, 31, 576, 1001};
     static const u32 bads[] = {0x7f800000, 0xff800000, 0x7f800001, 0xffffffff};
+    start_case();
     for (u32 i = 0; i < COUNT_OF(sizes); i++) {
         u32 n = sizes[i], stride = stride_for(n, 4), n_rows = 4;
         usize n_all = (usize)(n_rows - 1) * stride + n;
@@ -728,45 +753,10 @@ static void add_and_finite(void) {
     }
 }
 
-// --- embed ---
-
-static void check_embed(enum dtype type, u32 n, enum weight_fill fill) {
-    u32 n_vocab = 11, n_tokens = 1 + below(20);
-    u64 row_bytes = dtype_row_bytes(type, n);
-    u8 *table = take(n_vocab * row_bytes, below(32));
-    fill_weights(type, table, n_vocab * row_bytes, fill);
-    u32 *tokens = take((usize)n_tokens * 4, 0);
-    for (u32 i = 0; i < n_tokens; i++) tokens[i] = below(n_vocab);
-    struct output out = output_new(n_tokens, stride_for(n, 4), 4);
-    struct embed_args args = {.tokens = tokens, .table = table, .row_bytes = row_bytes,
-                              .type = type, .n_embd = n, .scale = below(2) == 0 ? 1.0f : 25.298f,
-                              .residual = (f32 *)out.expected, .residual_stride = out.stride};
-    u32 begin = below(n_tokens), end = begin + 1 + below(n_tokens - begin);
-    CHECK(state.reference.embed(&args, begin, end, state.scratch) == 0);
-    args.residual = (f32 *)out.found;
-    CHECK(state.avx2.embed(&args, begin, end, state.scratch) == 0);
-    output_check(&out, dtype_name(type));
-    release_all();
-}
-
-static void embed(void) {
-    for (u32 type = 0; type < DTYPE_LIMIT; type++) {
-        const struct dtype_info *info = dtype_lookup(type);
-        if (info == NULL) continue;
-        const u32 *k = info->block_elements == 256 ? k_of_super_blocks
-                       : info->quantised           ? k_of_blocks
-                                                   : k_of_floats;
-        for (u32 i = 0; i < 4; i++) {
-            check_embed(type, k[i], FILL_RANDOM);
-            check_embed(type, k[i], (enum weight_fill)i % FILL_KINDS);
-        }
-    }
-}
-
 // --- the exponential ---
 
 static void exponential(void) {
-    u64 step = state.full ? 8 : 8 * 1009;
+    u64 step = full() ? 8 : 8 * 1009;
     u32 n_wrong = 0;
     for (u64 first = 0; first < 1ull << 32; first += step) {
         f32 x[LANES], y[LANES];
@@ -788,6 +778,7 @@ static void exponential(void) {
 // --- the table and the detection ---
 
 static void table(void) {
+    test_note("seed %u", SEED);
     CHECK(str_equal(str_from_z(state.avx2.name), STR("avx2")));
     for (u32 type = 0; type < DTYPE_LIMIT; type++) {
         bool known = dtype_lookup(type) != NULL;
@@ -848,7 +839,6 @@ static const struct test_case cases[] = {
     {"table", table},
     {"features", features},
     {"exponential", exponential},
-    {"embed", embed},
     {"rmsnorm", rmsnorm},
     {"quantize", quantize},
     {"gemm_f32", gemm_f32},
@@ -877,9 +867,7 @@ int program_main(const struct platform_start *start) {
     op_fill_reference(&state.reference);
     state.avx2 = state.reference;
     op_fill_avx2(&state.avx2);
-    state.random.state = SEED;
     state.scratch = platform_memory_map(OP_SCRATCH_BYTES);
     assert(state.scratch != NULL);
-    test_note("seed %u", SEED);
     return test_main(start, "test_kernels", cases, COUNT_OF(cases));
 }

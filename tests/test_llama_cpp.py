@@ -51,6 +51,19 @@ def test_the_record_is_of_these_models():
     assert len(covered) == len(mm.ARCHES) * len(mm.TYPES)
 
 
+def steps_before_a_close_call(margins):
+    return next((i for i, margin in enumerate(margins) if margin < MARGIN), len(margins))
+
+
+def test_most_greedy_steps_can_be_compared():
+    counts = [sum(map(steps_before_a_close_call, entry["margins"]))
+              for entry in RECORD["models"].values()]
+    most = len(RECORD["prompts"]) * RECORD["n_new"]
+    print(f"{sum(counts)} of {most * len(counts)} steps, at least {min(counts)} of {most} a model")
+    assert sum(counts) > 0.85 * most * len(counts)
+    assert min(counts) > 0.25 * most
+
+
 @pytest.mark.parametrize("name", reference.MODELS)
 def test_model(name, tmp_path):
     entry = RECORD["models"][name]
@@ -61,21 +74,16 @@ def test_model(name, tmp_path):
     expected, own = recorded_rows(name), own_rows(path, tmp_path)
     assert own.shape == expected.shape
     difference = np.abs(own - expected)
-    compared = 0
     for prompt, text, margins in zip(RECORD["prompts"], entry["greedy"], entry["margins"]):
         (tmp_path / "ids").write_text(",".join(map(str, prompt)))
         answer = sov.run_json(path, "--tokens", tmp_path / "ids", "--greedy", "--ignore-eos", "-n",
                               len(text))
-        for step, (mine, theirs) in enumerate(zip(answer["tokens"], text, strict=True)):
-            if margins[step] < MARGIN:
-                break
-            assert mine == theirs, f"prompt of {len(prompt)}: step {step}, margin {margins[step]}"
-            compared += 1
+        n = steps_before_a_close_call(margins)
+        assert answer["tokens"][:n] == text[:n], f"prompt of {len(prompt)} tokens"
+        assert len(answer["tokens"]) == len(text)
     print(f"{name:20} largest difference {difference.max():.5f}, rms "
-          f"{np.sqrt((difference ** 2).mean()):.5f}; logits to {np.abs(expected).max():.1f}; "
-          f"{compared}/{3 * RECORD['n_new']} greedy steps")
+          f"{np.sqrt((difference ** 2).mean()):.5f}; logits to {np.abs(expected).max():.1f}")
     assert difference.max() < LOGIT_MAX
-    assert compared >= RECORD["n_new"]
 
 
 # One change each that a mistake could amount to: it must show.

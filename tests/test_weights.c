@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a directory to a model: what a sound file gives, and that every number and shape which
-// contradicts another one is refused with its name. A case is a list of edits to one small sound
-// llama model, which is written anew for each.
+// contradicts another one is refused with its name. A case is a list of edits to the small sound
+// model of an architecture, which is written anew for each.
 #include "freestanding/math.h"
 #include "gguf_builder.h"
 #include "model/weights.h"
 #include "ops/op.h"
 #include "test.h"
 
-#define FILE_BYTES_MAX (1u << 18)
+#define FILE_BYTES_MAX (1u << 21)
 #define EDITS_MAX 6
 #define TENSOR_NAME_BYTES_MAX 64
+#define TENSORS_MAX 1024
 
-// The base model. Matrices are Q4_0.
+// The base models. Matrices are Q4_0. Heads have 16 elements in llama and qwen2, 32 in gemma3 and
+// qwen3.
 enum { N_LAYER = 2, N_EMBD = 64, N_HEAD = 4, N_HEAD_KV = 2, N_FF = 96, N_VOCAB = 5, ROPE_DIM = 16 };
+enum { LONG_HEAD = 32, N_LAYER_27B = 62 };
 
 enum edit_kind {
     END,
@@ -25,6 +28,7 @@ enum edit_kind {
     KEY_BOOL,   // a
     KEY_STRING, // text
     KEY_U32S,   // an array of a elements of value b, the last of them c
+    KEY_BOOLS,  // an array of a elements, element i is bit i of b
     KEY_STRINGS, // an array of a strings "s"
     KEY_DROP,
     TENSOR,       // type a, k b, rows c (0: one dimension)
@@ -45,6 +49,7 @@ struct edit {
 #define SET_TEXT(name_, value) {.kind = KEY_STRING, .name = (name_), .text = (value)}
 #define SET_U32S(name_, n, value, last)                                                            \
     {.kind = KEY_U32S, .name = (name_), .a = (n), .b = (value), .c = (last)}
+#define SET_BOOLS(name_, n, bits) {.kind = KEY_BOOLS, .name = (name_), .a = (n), .b = (bits)}
 #define DROP(name_) {.kind = KEY_DROP, .name = (name_)}
 #define TENSOR_AS(name_, type, k, rows)                                                            \
     {.kind = TENSOR, .name = (name_), .a = DTYPE_##type, .b = (k), .c = (rows)}
@@ -55,17 +60,38 @@ struct edit {
     {.kind = TENSOR_VALUE, .name = (name_), .a = (idx), .b = (bits)}
 #define NOTHING {.kind = END}
 
-static const struct edit base_keys[] = {
+// The keys that every architecture has; PREFIX is its name and a dot.
+#define COMMON_KEYS(PREFIX)                                                                        \
+    SET_TEXT("general.name", "small"), SET(U32, PREFIX "block_count", N_LAYER),                    \
+        SET(U32, PREFIX "context_length", 128), SET(U32, PREFIX "embedding_length", N_EMBD),       \
+        SET(U32, PREFIX "feed_forward_length", N_FF),                                              \
+        SET(U32, PREFIX "attention.head_count", N_HEAD),                                           \
+        SET(U32, PREFIX "attention.head_count_kv", N_HEAD_KV),                                     \
+        SET(F32, PREFIX "attention.layer_norm_rms_epsilon", 0x3727c5ac), /* 1e-5 */                \
+        SET(STRINGS, "tokenizer.ggml.tokens", N_VOCAB)
+#define LONG_HEAD_KEYS(PREFIX)                                                                     \
+    SET(U32, PREFIX "attention.key_length", LONG_HEAD),                                            \
+        SET(U32, PREFIX "attention.value_length", LONG_HEAD)
+
+static const struct edit llama_keys[] = {
     SET_TEXT("general.architecture", "llama"),
-    SET_TEXT("general.name", "small"),
-    SET(U32, "llama.block_count", N_LAYER),
-    SET(U32, "llama.context_length", 128),
-    SET(U32, "llama.embedding_length", N_EMBD),
-    SET(U32, "llama.feed_forward_length", N_FF),
-    SET(U32, "llama.attention.head_count", N_HEAD),
-    SET(U32, "llama.attention.head_count_kv", N_HEAD_KV),
-    SET(F32, "llama.attention.layer_norm_rms_epsilon", 0x3727c5ac), // 1e-5
-    SET(STRINGS, "tokenizer.ggml.tokens", N_VOCAB),
+    COMMON_KEYS("llama."),
+};
+static const struct edit gemma3_keys[] = {
+    SET_TEXT("general.architecture", "gemma3"),
+    COMMON_KEYS("gemma3."),
+    LONG_HEAD_KEYS("gemma3."),
+    SET(U32, "gemma3.attention.sliding_window", 16),
+    SET(F32, "gemma3.rope.freq_base", 0x49742400), // 1e6
+};
+static const struct edit qwen2_keys[] = {
+    SET_TEXT("general.architecture", "qwen2"),
+    COMMON_KEYS("qwen2."),
+};
+static const struct edit qwen3_keys[] = {
+    SET_TEXT("general.architecture", "qwen3"),
+    COMMON_KEYS("qwen3."),
+    LONG_HEAD_KEYS("qwen3."),
 };
 
 static const struct edit base_outer[] = {
@@ -73,17 +99,49 @@ static const struct edit base_outer[] = {
     TENSOR_AS("output_norm.weight", F32, N_EMBD, 0),
 };
 
-static const struct edit base_layer[] = {
-    TENSOR_AS("attn_norm.weight", F32, N_EMBD, 0),
-    TENSOR_AS("attn_q.weight", Q4_0, N_EMBD, 64),
-    TENSOR_AS("attn_k.weight", Q4_0, N_EMBD, 32),
-    TENSOR_AS("attn_v.weight", Q4_0, N_EMBD, 32),
-    TENSOR_AS("attn_output.weight", Q4_0, 64, N_EMBD),
-    TENSOR_AS("ffn_norm.weight", F32, N_EMBD, 0),
-    TENSOR_AS("ffn_gate.weight", Q4_0, N_EMBD, N_FF),
-    TENSOR_AS("ffn_up.weight", Q4_0, N_EMBD, N_FF),
-    TENSOR_AS("ffn_down.weight", Q4_0, N_FF, N_EMBD),
+#define ATTENTION_TENSORS(HEAD)                                                                    \
+    TENSOR_AS("attn_norm.weight", F32, N_EMBD, 0),                                                 \
+        TENSOR_AS("attn_q.weight", Q4_0, N_EMBD, N_HEAD * (HEAD)),                                 \
+        TENSOR_AS("attn_k.weight", Q4_0, N_EMBD, N_HEAD_KV * (HEAD)),                              \
+        TENSOR_AS("attn_v.weight", Q4_0, N_EMBD, N_HEAD_KV * (HEAD)),                              \
+        TENSOR_AS("attn_output.weight", Q4_0, N_HEAD * (HEAD), N_EMBD)
+#define HEAD_NORMS                                                                                 \
+    TENSOR_AS("attn_q_norm.weight", F32, LONG_HEAD, 0),                                            \
+        TENSOR_AS("attn_k_norm.weight", F32, LONG_HEAD, 0)
+#define FFN_TENSORS                                                                                \
+    TENSOR_AS("ffn_norm.weight", F32, N_EMBD, 0),                                                  \
+        TENSOR_AS("ffn_gate.weight", Q4_0, N_EMBD, N_FF),                                          \
+        TENSOR_AS("ffn_up.weight", Q4_0, N_EMBD, N_FF),                                            \
+        TENSOR_AS("ffn_down.weight", Q4_0, N_FF, N_EMBD)
+
+static const struct edit llama_layer[] = {ATTENTION_TENSORS(16), FFN_TENSORS};
+static const struct edit gemma3_layer[] = {
+    ATTENTION_TENSORS(LONG_HEAD),
+    HEAD_NORMS,
+    TENSOR_AS("post_attention_norm.weight", F32, N_EMBD, 0),
+    FFN_TENSORS,
+    TENSOR_AS("post_ffw_norm.weight", F32, N_EMBD, 0),
 };
+static const struct edit qwen2_layer[] = {
+    ATTENTION_TENSORS(16),
+    TENSOR_AS("attn_q.bias", F32, 64, 0),
+    TENSOR_AS("attn_k.bias", F32, 32, 0),
+    TENSOR_AS("attn_v.bias", F32, 32, 0),
+    FFN_TENSORS,
+};
+static const struct edit qwen3_layer[] = {ATTENTION_TENSORS(LONG_HEAD), HEAD_NORMS, FFN_TENSORS};
+
+struct base {
+    const struct edit *keys, *layer;
+    u32 n_keys, n_layer_tensors, n_layer;
+};
+#define BASE(arch, layers)                                                                         \
+    {arch##_keys, arch##_layer, COUNT_OF(arch##_keys), COUNT_OF(arch##_layer), layers}
+static const struct base llama = BASE(llama, N_LAYER);
+static const struct base gemma3 = BASE(gemma3, N_LAYER);
+static const struct base gemma3_27b = BASE(gemma3, N_LAYER_27B); // its block_count is an edit
+static const struct base qwen2 = BASE(qwen2, N_LAYER);
+static const struct base qwen3 = BASE(qwen3, N_LAYER);
 
 // --- writing an edited model ---
 
@@ -121,6 +179,10 @@ static void write_key(struct builder *b, const struct edit *key) {
         put_key_array(b, name, GGUF_U32, key->a);
         for (u64 i = 0; i < key->a; i++) put_u32(b, (u32)(i + 1 < key->a ? key->b : key->c));
         break;
+    case KEY_BOOLS:
+        put_key_array(b, name, GGUF_BOOL, key->a);
+        for (u64 i = 0; i < key->a; i++) put_bytes(b, (key->b >> i & 1) != 0 ? "\1" : "\0", 1);
+        break;
     case KEY_STRINGS:
         put_key_array(b, name, GGUF_STRING, key->a);
         for (u64 i = 0; i < key->a; i++) put_str(b, STR("s"));
@@ -131,6 +193,7 @@ static void write_key(struct builder *b, const struct edit *key) {
 
 static void add_tensor(struct tensor_row *rows, u32 *n, const struct edit *edits,
                        const struct edit *tensor, const char *prefix) {
+    assert(*n < TENSORS_MAX);
     struct tensor_row *row = &rows[*n];
     struct text t = TEXT_OVER_ARRAY(row->name);
     text_format(&t, "%s%s", prefix, tensor->name);
@@ -144,12 +207,13 @@ static void add_tensor(struct tensor_row *rows, u32 *n, const struct edit *edits
     ++*n;
 }
 
-static bool in_base(const char *name, const struct tensor_row *rows, u32 n) {
+static bool in_base(const struct base *base, const char *name, const struct tensor_row *rows,
+                    u32 n) {
     for (u32 i = 0; i < n; i++) {
         if (same_name(rows[i].name, name)) return true;
     }
-    for (u32 i = 0; i < COUNT_OF(base_keys); i++) {
-        if (same_name(base_keys[i].name, name)) return true;
+    for (u32 i = 0; i < base->n_keys; i++) {
+        if (same_name(base->keys[i].name, name)) return true;
     }
     return false;
 }
@@ -181,24 +245,27 @@ static void write_data(struct builder *b, const struct tensor_row *row, const st
     }
 }
 
-static void write_model(struct builder *b, const struct edit *edits) {
-    struct tensor_row rows[32];
+static void write_model(struct builder *b, const struct base *base, const struct edit *edits) {
+    static struct tensor_row rows[TENSORS_MAX];
     u32 n = 0;
     builder_begin(b);
     for (u32 i = 0; i < COUNT_OF(base_outer); i++) add_tensor(rows, &n, edits, &base_outer[i], "");
-    for (u32 layer = 0; layer < N_LAYER; layer++) {
-        for (u32 i = 0; i < COUNT_OF(base_layer); i++) {
-            add_tensor(rows, &n, edits, &base_layer[i], layer == 0 ? "blk.0." : "blk.1.");
+    for (u32 layer = 0; layer < base->n_layer; layer++) {
+        char prefix[16];
+        struct text t = TEXT_OVER_ARRAY(prefix);
+        text_format(&t, "blk.%u.", layer);
+        for (u32 i = 0; i < base->n_layer_tensors; i++) {
+            add_tensor(rows, &n, edits, &base->layer[i], prefix);
         }
     }
-    for (u32 i = 0; i < COUNT_OF(base_keys); i++) {
-        const struct edit *edit = find_edit(edits, base_keys[i].name, false);
-        write_key(b, edit != NULL ? edit : &base_keys[i]);
+    for (u32 i = 0; i < base->n_keys; i++) {
+        const struct edit *edit = find_edit(edits, base->keys[i].name, false);
+        write_key(b, edit != NULL ? edit : &base->keys[i]);
     }
     for (u32 i = 0; i < EDITS_MAX && edits[i].kind != END; i++) { // what the base does not have
-        if (in_base(edits[i].name, rows, n)) continue;
+        if (in_base(base, edits[i].name, rows, n)) continue;
         if (edits[i].kind == TENSOR) add_tensor(rows, &n, edits, &edits[i], "");
-        else write_key(b, &edits[i]);
+        else if (edits[i].kind != TENSOR_DROP) write_key(b, &edits[i]);
     }
     for (u32 i = 0; i < n; i++) write_tensor(b, &rows[i]);
     builder_end(b);
@@ -220,11 +287,11 @@ struct case_row {
     struct edit edits[EDITS_MAX];
 };
 
-static void run_rows(const struct case_row *rows, u32 n_rows) {
+static void run_rows(const struct base *base, const struct case_row *rows, u32 n_rows) {
     struct builder b = builder_new(FILE_BYTES_MAX);
     for (u32 i = 0; i < n_rows; i++) {
         const struct case_row *row = &rows[i];
-        write_model(&b, row->edits);
+        write_model(&b, base, row->edits);
         struct model model;
         struct sov_fault fault = {0};
         u64 mapped = platform_memory_mapped();
@@ -357,7 +424,7 @@ static const struct case_row key_rows[] = {
     {"unknown keys", SOV_OK, "", {SET(U32, "llama.unknown", 1), SET(STRINGS, "x.words", 3)}},
 };
 
-static void test_hyperparameters(void) { run_rows(key_rows, COUNT_OF(key_rows)); }
+static void test_hyperparameters(void) { run_rows(&llama, key_rows, COUNT_OF(key_rows)); }
 
 // --- rope ---
 
@@ -415,7 +482,7 @@ static const struct case_row rope_rows[] = {
      {TENSOR_AS("rope_freqs.weight", F32, 8, 0), VALUE_AT("rope_freqs.weight", 0, 1)}},
 };
 
-static void test_rope_keys(void) { run_rows(rope_rows, COUNT_OF(rope_rows)); }
+static void test_rope_keys(void) { run_rows(&llama, rope_rows, COUNT_OF(rope_rows)); }
 
 // --- tensors ---
 
@@ -469,7 +536,124 @@ static const struct case_row tensor_rows[] = {
      {TENSOR_AS("blk.00.attn_q.bias", F32, 64, 0)}},
 };
 
-static void test_tensors(void) { run_rows(tensor_rows, COUNT_OF(tensor_rows)); }
+static void test_tensors(void) { run_rows(&llama, tensor_rows, COUNT_OF(tensor_rows)); }
+
+// --- gemma3, qwen2, qwen3 ---
+
+static const struct case_row gemma3_rows[] = {
+    {"sound", SOV_OK, "", {NOTHING}},
+    {"untied", SOV_OK, "", {TENSOR_AS("output.weight", Q8_0, N_EMBD, N_VOCAB)}},
+    {"no q norm", BAD, "tensor blk.1.attn_q_norm.weight is missing",
+     {NO_TENSOR("blk.1.attn_q_norm.weight")}},
+    {"no k norm", BAD, "tensor blk.0.attn_k_norm.weight is missing",
+     {NO_TENSOR("blk.0.attn_k_norm.weight")}},
+    {"no post norm of attention", BAD, "tensor blk.0.post_attention_norm.weight is missing",
+     {NO_TENSOR("blk.0.post_attention_norm.weight")}},
+    {"no post norm of ffn", BAD, "tensor blk.1.post_ffw_norm.weight is missing",
+     {NO_TENSOR("blk.1.post_ffw_norm.weight")}},
+    {"q norm as long as all heads", BAD, "its shape is 128; 32 (head size)",
+     {TENSOR_AS("blk.0.attn_q_norm.weight", F32, N_HEAD * LONG_HEAD, 0)}},
+    {"k norm of 16", BAD, "tensor blk.0.attn_k_norm.weight at byte",
+     {TENSOR_AS("blk.0.attn_k_norm.weight", F32, 16, 0)}},
+    {"post norm of 32", BAD, "its shape is 32; 64 (embedding_length)",
+     {TENSOR_AS("blk.0.post_ffw_norm.weight", F32, 32, 0)}},
+    {"q norm F16", UNSUPPORTED, "its type is F16, F32 is expected",
+     {TENSOR_AS("blk.0.attn_q_norm.weight", F16, LONG_HEAD, 0)}},
+    {"k norm nan", BAD, "tensor blk.1.attn_k_norm.weight at byte",
+     {VALUE_AT("blk.1.attn_k_norm.weight", 31, F32_NAN)}},
+    {"post norm inf", BAD, "tensor blk.1.post_attention_norm.weight at byte",
+     {VALUE_AT("blk.1.post_attention_norm.weight", 0, F32_INF)}},
+    {"a bias", UNSUPPORTED, "tensor blk.0.attn_q.bias at byte",
+     {TENSOR_AS("blk.0.attn_q.bias", F32, N_HEAD * LONG_HEAD, 0)}},
+    {"divisors", UNSUPPORTED, "tensor rope_freqs.weight at byte",
+     {TENSOR_AS("rope_freqs.weight", F32, LONG_HEAD / 2, 0)}},
+    {"heads of n_embd / n_head", BAD, "its shape is 64 x 128; 64 (embedding_length) x 64",
+     {DROP("gemma3.attention.key_length"), DROP("gemma3.attention.value_length")}},
+    {"window absent", SOV_OK, "", {DROP("gemma3.attention.sliding_window")}},
+    {"window 0", SOV_OK, "", {SET(U32, "gemma3.attention.sliding_window", 0)}},
+    {"window 1", SOV_OK, "", {SET(U32, "gemma3.attention.sliding_window", 1)}},
+    {"window largest", SOV_OK, "", {SET(U32, "gemma3.attention.sliding_window", 0xffffffff)}},
+    {"window -1", BAD, "sliding_window at byte",
+     {SET(I32, "gemma3.attention.sliding_window", 0xffffffff)}},
+    {"window 2^32", BAD, "is 4294967296",
+     {SET(U64, "gemma3.attention.sliding_window", 1ull << 32)}},
+    {"window f32", BAD, "its type is f32, an integer",
+     {SET(F32, "gemma3.attention.sliding_window", 0x41800000)}},
+    {"windows", BAD, "sliding_window at byte",
+     {SET_U32S("gemma3.attention.sliding_window", 2, 16, 16)}},
+    {"pattern 1", SOV_OK, "", {SET(U32, "gemma3.attention.sliding_window_pattern", 1)}},
+    {"pattern 0", BAD, "its value is 0, 1 to 512",
+     {SET(U32, "gemma3.attention.sliding_window_pattern", 0)}},
+    {"pattern 513", UNSUPPORTED, "its value is 513, 1 to 512",
+     {SET(U32, "gemma3.attention.sliding_window_pattern", 513)}},
+    {"pattern text", BAD, "its type is string, an integer",
+     {SET_TEXT("gemma3.attention.sliding_window_pattern", "6")}},
+    {"pattern of 2 layers", SOV_OK, "",
+     {SET_BOOLS("gemma3.attention.sliding_window_pattern", 2, 1)}},
+    {"pattern of 1 layer", BAD, "it has 1 elements for 2 layers",
+     {SET_BOOLS("gemma3.attention.sliding_window_pattern", 1, 1)}},
+    {"pattern of 3 layers", BAD, "it has 3 elements for 2 layers",
+     {SET_BOOLS("gemma3.attention.sliding_window_pattern", 3, 1)}},
+    {"pattern of no layers", BAD, "it has 0 elements for 2 layers",
+     {SET_BOOLS("gemma3.attention.sliding_window_pattern", 0, 0)}},
+    {"pattern of numbers", BAD, "array of u32, array of bool",
+     {SET_U32S("gemma3.attention.sliding_window_pattern", 2, 1, 0)}},
+    {"pattern of texts", BAD, "array of string, array of bool",
+     {SET(STRINGS, "gemma3.attention.sliding_window_pattern", 2)}},
+    {"local base", SOV_OK, "", {SET(F32, "gemma3.rope.freq_base_swa", 0x45000000)}},
+    {"local base 0", BAD, "rope.freq_base_swa at byte", {SET(F32, "gemma3.rope.freq_base_swa", 0)}},
+    {"local base nan", BAD, "rope.freq_base_swa at byte",
+     {SET(F32, "gemma3.rope.freq_base_swa", F32_NAN)}},
+    {"local base 1e-30", BAD, "rope frequency 2 of local layers is 5623",
+     {SET(F32, "gemma3.rope.freq_base_swa", 0x0da24260)}},
+    {"local base u32", BAD, "its type is u32, f32",
+     {SET(U32, "gemma3.rope.freq_base_swa", 10000)}},
+    {"linear", SOV_OK, "", {SET(F32, "gemma3.rope.scaling.factor", 0x41000000)}},
+    {"yarn", UNSUPPORTED, "rope scaling \"yarn\"",
+     {SET_TEXT("gemma3.rope.scaling.type", "yarn")}},
+    {"soft cap of logits", UNSUPPORTED, "final_logit_softcapping at byte",
+     {SET(F32, "gemma3.final_logit_softcapping", 0x41f00000)}},
+    {"soft cap of scores", UNSUPPORTED, "attn_logit_softcapping at byte",
+     {SET(F32, "gemma3.attn_logit_softcapping", 0x42480000)}},
+    {"not causal", UNSUPPORTED, "causal", {SET(BOOL, "gemma3.attention.causal", 0)}},
+    {"the keys of llama", SOV_OK, "",
+     {SET(U32, "llama.attention.head_count", 0), SET(F32, "llama.rope.freq_base", 0)}},
+};
+
+static const struct case_row qwen2_rows[] = {
+    {"sound", SOV_OK, "", {NOTHING}},
+    {"no bias of q", SOV_OK, "", {NO_TENSOR("blk.0.attn_q.bias")}},
+    {"bias of k as long as q", BAD, "its shape is 64; 32 (attention.head_count_kv * head size)",
+     {TENSOR_AS("blk.1.attn_k.bias", F32, 64, 0)}},
+    {"bias of v nan", BAD, "tensor blk.1.attn_v.bias at byte",
+     {VALUE_AT("blk.1.attn_v.bias", 7, F32_NAN)}},
+    {"a norm of q", UNSUPPORTED, "tensor blk.0.attn_q_norm.weight at byte",
+     {TENSOR_AS("blk.0.attn_q_norm.weight", F32, 16, 0)}},
+    {"a bias of the output", UNSUPPORTED, "tensor output.bias at byte",
+     {TENSOR_AS("output.bias", F32, N_VOCAB, 0)}},
+    {"window", UNSUPPORTED, "sliding_window", {SET(U32, "qwen2.attention.sliding_window", 64)}},
+    {"yarn", UNSUPPORTED, "rope scaling \"yarn\"", {SET_TEXT("qwen2.rope.scaling.type", "yarn")}},
+};
+
+static const struct case_row qwen3_rows[] = {
+    {"sound", SOV_OK, "", {NOTHING}},
+    {"no q norm", BAD, "tensor blk.0.attn_q_norm.weight is missing",
+     {NO_TENSOR("blk.0.attn_q_norm.weight")}},
+    {"no k norm", BAD, "tensor blk.1.attn_k_norm.weight is missing",
+     {NO_TENSOR("blk.1.attn_k_norm.weight")}},
+    {"k norm of 16", BAD, "its shape is 16; 32 (head size)",
+     {TENSOR_AS("blk.0.attn_k_norm.weight", F32, 16, 0)}},
+    {"a bias", UNSUPPORTED, "tensor blk.0.attn_q.bias at byte",
+     {TENSOR_AS("blk.0.attn_q.bias", F32, N_HEAD * LONG_HEAD, 0)}},
+    {"a post norm", UNSUPPORTED, "tensor blk.0.post_ffw_norm.weight at byte",
+     {TENSOR_AS("blk.0.post_ffw_norm.weight", F32, N_EMBD, 0)}},
+    {"experts", UNSUPPORTED, "expert_count", {SET(U32, "qwen3.expert_count", 128)}},
+    {"window", UNSUPPORTED, "sliding_window", {SET(U32, "qwen3.attention.sliding_window", 64)}},
+};
+
+static void test_gemma3(void) { run_rows(&gemma3, gemma3_rows, COUNT_OF(gemma3_rows)); }
+static void test_qwen2(void) { run_rows(&qwen2, qwen2_rows, COUNT_OF(qwen2_rows)); }
+static void test_qwen3(void) { run_rows(&qwen3, qwen3_rows, COUNT_OF(qwen3_rows)); }
 
 // Each matrix in a type of its own; K types need rows of 256, which these widths do not have, so
 // F16, BF16, F32 and the types of 32 stand for all here (tests/test_cases.py opens K files).
@@ -482,7 +666,7 @@ static void test_mixed_types(void) {
         TENSOR_AS("blk.1.ffn_up.weight", F16, N_EMBD, N_FF),
     };
     struct builder b = builder_new(FILE_BYTES_MAX);
-    write_model(&b, edits);
+    write_model(&b, &llama, edits);
     struct model m;
     struct sov_fault fault = {0};
     CHECK_MSG(model_parse(&m, b.data, b.len, &fault) == SOV_OK, "%s", fault.message);
@@ -512,7 +696,7 @@ static void check_view(const struct model *m, const struct weight *w, struct str
 static void test_fills_model(void) {
     static const struct edit none[EDITS_MAX] = {NOTHING};
     struct builder b = builder_new(FILE_BYTES_MAX);
-    write_model(&b, none);
+    write_model(&b, &llama, none);
     struct model m;
     struct sov_fault fault = {0};
     CHECK_MSG(model_parse(&m, b.data, b.len, &fault) == SOV_OK, "%s", fault.message);
@@ -557,7 +741,7 @@ static void test_fills_optional(void) {
         SET(F32, "llama.rope.freq_base", 0x48f42400), // 500,000
     };
     struct builder b = builder_new(FILE_BYTES_MAX);
-    write_model(&b, edits);
+    write_model(&b, &llama, edits);
     struct model m;
     struct sov_fault fault = {0};
     CHECK_MSG(model_parse(&m, b.data, b.len, &fault) == SOV_OK, "%s", fault.message);
@@ -572,22 +756,116 @@ static void test_fills_optional(void) {
     builder_free(&b);
 }
 
+// The file of `base` with the edits, opened. The caller closes the model and frees the builder.
+static bool open_edited(struct builder *b, struct model *m, const struct base *base,
+                        const struct edit *edits) {
+    *b = builder_new(FILE_BYTES_MAX);
+    write_model(b, base, edits);
+    struct sov_fault fault = {0};
+    enum sov_status status = model_parse(m, b->data, b->len, &fault);
+    CHECK_MSG(status == SOV_OK, "%s", fault.message);
+    return status == SOV_OK;
+}
+
+static void close_edited(struct builder *b, struct model *m) {
+    model_close(m);
+    builder_free(b);
+}
+
+static void test_fills_gemma3(void) {
+    static const struct edit none[EDITS_MAX] = {NOTHING};
+    struct builder b;
+    struct model m;
+    if (open_edited(&b, &m, &gemma3, none)) {
+        const struct model_params *p = &m.params;
+        CHECK(p->arch == MODEL_GEMMA3 && p->rope_neox && p->window == 16);
+        CHECK(p->head_dim == LONG_HEAD && p->rope_dim == LONG_HEAD);
+        CHECK(p->rope_freq_base == 1e6f && p->rope_freq_base_local == 10000);
+        CHECK(p->embed_scale == 8); // sqrt(64)
+        CHECK(p->attention_scale == 0x1.6a09e6p-3f); // 1 / sqrt(32)
+        const struct layer_weights *w = &m.layers[1];
+        check_view(&m, &w->attn_q, STR("blk.1.attn_q.weight"), N_EMBD, N_HEAD * LONG_HEAD);
+        check_view(&m, &w->attn_k, STR("blk.1.attn_k.weight"), N_EMBD, N_HEAD_KV * LONG_HEAD);
+        check_view(&m, &w->attn_output, STR("blk.1.attn_output.weight"), N_HEAD * LONG_HEAD,
+                   N_EMBD);
+        check_view(&m, &w->attn_q_norm, STR("blk.1.attn_q_norm.weight"), LONG_HEAD, 1);
+        check_view(&m, &w->attn_k_norm, STR("blk.1.attn_k_norm.weight"), LONG_HEAD, 1);
+        check_view(&m, &w->attn_post_norm, STR("blk.1.post_attention_norm.weight"), N_EMBD, 1);
+        check_view(&m, &w->ffn_norm, STR("blk.1.ffn_norm.weight"), N_EMBD, 1);
+        check_view(&m, &w->ffn_post_norm, STR("blk.1.post_ffw_norm.weight"), N_EMBD, 1);
+    }
+    close_edited(&b, &m);
+}
+
+static void test_fills_qwen(void) {
+    static const struct edit none[EDITS_MAX] = {NOTHING};
+    struct builder b;
+    struct model m;
+    if (open_edited(&b, &m, &qwen2, none)) {
+        const struct model_params *p = &m.params;
+        CHECK(p->arch == MODEL_QWEN2 && p->rope_neox && p->window == 0 && p->embed_scale == 1);
+        check_view(&m, &m.layers[1].attn_q_bias, STR("blk.1.attn_q.bias"), 64, 1);
+        check_view(&m, &m.layers[1].attn_k_bias, STR("blk.1.attn_k.bias"), 32, 1);
+        check_view(&m, &m.layers[1].attn_v_bias, STR("blk.1.attn_v.bias"), 32, 1);
+        CHECK(m.layers[1].attn_q_norm.data == NULL && !m.layers[0].is_local);
+    }
+    close_edited(&b, &m);
+    if (open_edited(&b, &m, &qwen3, none)) {
+        const struct model_params *p = &m.params;
+        CHECK(p->arch == MODEL_QWEN3 && p->rope_neox && p->window == 0 && p->embed_scale == 1);
+        CHECK(p->head_dim == LONG_HEAD && p->attention_scale == 0x1.6a09e6p-3f);
+        check_view(&m, &m.layers[0].attn_q_norm, STR("blk.0.attn_q_norm.weight"), LONG_HEAD, 1);
+        check_view(&m, &m.layers[0].attn_k_norm, STR("blk.0.attn_k_norm.weight"), LONG_HEAD, 1);
+        CHECK(m.layers[0].attn_q_bias.data == NULL && m.layers[0].ffn_post_norm.data == NULL);
+    }
+    close_edited(&b, &m);
+}
+
+// Which layers are local, as a bit set. The default pattern needs more than two layers, so the
+// model of 62 stands for it; it is also the one whose attention scale is not that of its heads.
+static void test_local_layers(void) {
+    static const struct {
+        const char *name;
+        const struct base *base;
+        u64 local; // bit i: layer i
+        struct edit edits[EDITS_MAX];
+    } rows[] = {
+        {"default, 2 layers", &gemma3, 3, {NOTHING}},
+        {"default, 62 layers", &gemma3_27b, 0x37df7df7df7df7df, // five of six; and 60, 61
+         {SET(U32, "gemma3.block_count", N_LAYER_27B)}},
+        {"2", &gemma3, 1, {SET(U32, "gemma3.attention.sliding_window_pattern", 2)}},
+        {"1", &gemma3, 0, {SET(U32, "gemma3.attention.sliding_window_pattern", 1)}},
+        {"list 0 1", &gemma3, 2, {SET_BOOLS("gemma3.attention.sliding_window_pattern", 2, 2)}},
+        {"list 1 1", &gemma3, 3, {SET_BOOLS("gemma3.attention.sliding_window_pattern", 2, 3)}},
+        {"list 0 0", &gemma3, 0, {SET_BOOLS("gemma3.attention.sliding_window_pattern", 2, 0)}},
+        {"no window", &gemma3, 0, {DROP("gemma3.attention.sliding_window")}},
+    };
+    for (u32 i = 0; i < COUNT_OF(rows); i++) {
+        struct builder b;
+        struct model m;
+        if (open_edited(&b, &m, rows[i].base, rows[i].edits)) {
+            u64 local = 0;
+            for (u32 j = 0; j < m.params.n_layer; j++) local |= (u64)m.layers[j].is_local << j;
+            CHECK_MSG(local == rows[i].local, "%s: %llx", rows[i].name, local);
+            bool is_27b = rows[i].base == &gemma3_27b; // 1 / sqrt(64 / 4), and 1 / sqrt(32)
+            CHECK(m.params.attention_scale == (is_27b ? 0.25f : 0x1.6a09e6p-3f));
+        }
+        close_edited(&b, &m);
+    }
+}
+
 // --- the rope table ---
 
 enum { TABLE_ROWS = 128 };
 
 // The table of an edited model: [TABLE_ROWS, ROPE_DIM]. False when it was refused.
 static bool make_table(const struct edit *edits, f32 *table) {
-    struct builder b = builder_new(FILE_BYTES_MAX);
-    write_model(&b, edits);
+    struct builder b;
     struct model m;
-    struct sov_fault fault = {0};
-    enum sov_status status = model_parse(&m, b.data, b.len, &fault);
-    CHECK_MSG(status == SOV_OK, "%s", fault.message);
-    if (status == SOV_OK) model_rope_table(&m, false, TABLE_ROWS, table);
-    model_close(&m);
-    builder_free(&b);
-    return status == SOV_OK;
+    bool is_open = open_edited(&b, &m, &llama, edits);
+    if (is_open) model_rope_table(&m, false, TABLE_ROWS, table);
+    close_edited(&b, &m);
+    return is_open;
 }
 
 static bool same_bits(const f32 *a, const f32 *b, u32 n) {
@@ -655,6 +933,39 @@ static void test_rope_table(void) {
     }
 }
 
+// Local layers have a base of their own and no scaling; the others have the factor.
+static void test_rope_tables_of_gemma3(void) {
+    static const struct edit plain[EDITS_MAX] = {NOTHING};
+    static const struct edit edits[EDITS_MAX] = {
+        SET(F32, "gemma3.rope.scaling.factor", 0x41000000), // 8
+        SET(F32, "gemma3.rope.freq_base_swa", 0x49742400),  // 1e6, as the other base
+    };
+    static f32 global[TABLE_ROWS * LONG_HEAD], local[TABLE_ROWS * LONG_HEAD];
+    static f32 scaled[TABLE_ROWS * LONG_HEAD], local_1e6[TABLE_ROWS * LONG_HEAD];
+    struct builder b;
+    struct model m;
+    if (open_edited(&b, &m, &gemma3, plain)) {
+        model_rope_table(&m, false, TABLE_ROWS, global);
+        model_rope_table(&m, true, TABLE_ROWS, local);
+    }
+    close_edited(&b, &m);
+    if (open_edited(&b, &m, &gemma3, edits)) {
+        model_rope_table(&m, false, TABLE_ROWS, scaled);
+        model_rope_table(&m, true, TABLE_ROWS, local_1e6);
+    }
+    close_edited(&b, &m);
+    CHECK(same_bits(local_1e6, global, TABLE_ROWS * LONG_HEAD));
+    for (u32 p = 0; p < TABLE_ROWS / 8; p++) {
+        CHECK(same_bits(scaled + 8 * p * LONG_HEAD, global + p * LONG_HEAD, LONG_HEAD));
+    }
+    CHECK(!same_bits(scaled + LONG_HEAD, global + LONG_HEAD, LONG_HEAD));
+    // Computed by another program: cos of 100 * base^(-2 * 5 / 32), base 10,000 and 1,000,000.
+    const f32 *row = local + 100 * LONG_HEAD + 2 * 5;
+    CHECK_MSG(near(row[0], 0x1.948c2ep-1f), "%.9g", (f64)row[0]);
+    row = global + 100 * LONG_HEAD + 2 * 5;
+    CHECK_MSG(near(row[0], 0x1.e16462p-3f), "%.9g", (f64)row[0]);
+}
+
 // llama3 scaling asked for by keys alone gives the divisors that converters write as a tensor.
 static void test_llama3_divisors(void) {
     static const struct edit edits[EDITS_MAX] = {
@@ -669,7 +980,7 @@ static void test_llama3_divisors(void) {
         0x1p+0f, 0x1p+0f, 0x1p+0f, 0x1p+0f,
         0x1.58e65ap+1f, 0x1p+3f, 0x1p+3f, 0x1p+3f};
     struct builder b = builder_new(FILE_BYTES_MAX);
-    write_model(&b, edits);
+    write_model(&b, &llama, edits);
     struct model m;
     struct sov_fault fault = {0};
     CHECK_MSG(model_parse(&m, b.data, b.len, &fault) == SOV_OK, "%s", fault.message);
@@ -722,8 +1033,15 @@ int program_main(const struct platform_start *start) {
         {"hyperparameters", test_hyperparameters},
         {"rope_keys", test_rope_keys},
         {"tensors", test_tensors},
+        {"gemma3", test_gemma3},
+        {"qwen2", test_qwen2},
+        {"qwen3", test_qwen3},
         {"mixed_types", test_mixed_types},
+        {"fills_gemma3", test_fills_gemma3},
+        {"fills_qwen", test_fills_qwen},
+        {"local_layers", test_local_layers},
         {"rope_table", test_rope_table},
+        {"rope_tables_of_gemma3", test_rope_tables_of_gemma3},
         {"llama3_divisors", test_llama3_divisors},
         {"opens_smollm2", test_opens_smollm2},
     };

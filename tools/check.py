@@ -99,15 +99,18 @@ def main():
     totals = Totals()
     python = venv_python()
     model_environment(totals, env)
+    if "SOV_MODEL" in env:
+        env["SOV_TEST_SMOLLM2"] = env["SOV_MODEL"]
     jobs = f"-j{os.cpu_count()}"
     if run(totals, "build", ["make", "-s", jobs, "tests"], False, env, limit):
         for flavour in ("free", "asan"):
             for program in sorted((BUILD / flavour).glob("test_*")):
                 if program.suffix == "" and (ROOT / f"tests/{program.name}.c").exists():
                     run(totals, f"{flavour}/{program.name}", [str(program)], True, env, limit)
-        run(totals, "pytest", [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
+        run(totals, "pytest", [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider",
                                "tests"], True, env, limit)
         run(totals, "fuzz", ["make", "-s", jobs, "fuzz-full" if full else "fuzz"], False, env, limit)
+    run(totals, "windows objects", ["make", "-s", jobs, "windows-objects"], False, env, limit)
     run(totals, "tidy", ["make", "-s", jobs, "tidy"], False, env, limit)
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""
     print(f"{totals.passed} passed, {totals.failed} failed{skipped}")

@@ -14,6 +14,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "build/fuzz/corpus"
+# Options of tools/make_models.py.
+TINY = "--n-layer 2 --n-embd 32 --n-ff 32 --n-head 2 --n-head-kv 1 --n-vocab 12 --tokenizer letters"
+GGUF_SEEDS = [
+    "--type F32", "--type Q4_0 --untied --biases", "--type Q8_0 --rope-scaling type=linear,factor=4",
+    "--type Q4_1 --rope-freqs llama3 --n-vocab 290 --tokenizer spm",
+    "--type Q4_K --n-embd 256 --n-ff 256", "--type F16 --n-vocab 300 --tokenizer bpe",
+    "--arch gemma3 --head-dim 32 --window 16 --window-pattern 2 --rope-freq-base-swa 5000",
+    "--arch gemma3 --head-dim 16 --window 4 --window-pattern 1,0 --type F32 --untied",
+    "--arch qwen2 --rope-scaling type=linear,factor=2", "--arch qwen3 --head-dim 32 --type Q5_1",
+]
 
 
 def seed(name, folder):
@@ -23,11 +33,11 @@ def seed(name, folder):
             (folder / path.name).write_bytes(path.read_bytes())
     if name == "fuzz_gguf":
         python = ROOT / "build/venv/bin/python"
-        for kind in ("F32", "Q4_0", "Q8_0", "Q4_1"):
-            out = folder / f"tiny_{kind}.gguf"
+        for i, options in enumerate(GGUF_SEEDS):
+            out = folder / f"tiny_{i}.gguf"
             if not out.exists():
-                subprocess.run([str(python), str(ROOT / "tools/make_models.py"), "--type", kind,
-                                "--n-layer", "1", "--n-embd", "32", "-o", str(out)], check=True,
+                subprocess.run([str(python), str(ROOT / "tools/make_models.py"), *TINY.split(),
+                                *options.split(), "-o", str(out)], check=True,
                                stdout=subprocess.DEVNULL)
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits and greedy text of llama.cpp, as raw numbers for tools/llama_reference.py, which compiles
-// this file against a build of llama.cpp made outside the repository (bench/build_peer.sh). It is no
-// part of sov.
+// Logits and greedy text of llama.cpp as raw numbers, for tools/llama_reference.py, which compiles
+// this file against a build of llama.cpp made outside the repository (bench/build_peer.sh). No part
+// of sov is in it, and it is no part of sov.
 //
 //   llama_reference MODEL N_NEW < PROMPTS > OUT
 //

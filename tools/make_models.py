@@ -378,6 +378,7 @@ class Spec:
     rope_scaling: dict = field(default_factory=dict)  # {"type": "linear", "factor": 4.0}
     rms_eps: float = 1e-5
     embd_gain: float = 2.0     # norm of a row of token_embd and output: spread of logits
+    qk_gain: float = 1.0       # norm of a row of attn_q and attn_k: spread of attention scores
     extra_keys: list = field(default_factory=list)
     alignment: int = 32
     version: int = 3
@@ -519,7 +520,8 @@ def model_tensors(spec):
         for name, k, rows in (("attn_q", spec.n_embd, q_size), ("attn_k", spec.n_embd, kv_size),
                               ("attn_v", spec.n_embd, kv_size),
                               ("attn_output", q_size, spec.n_embd)):
-            matrix(layer + name + ".weight", name, k, rows)
+            matrix(layer + name + ".weight", name, k, rows,
+                   spec.qk_gain if name in ("attn_q", "attn_k") else 1.0)
             if name in biased:
                 bias(layer + name + ".bias", rows)
         if has.qk_norms:
@@ -581,8 +583,8 @@ def main():
                        ("n-embd", int), ("n-head", int), ("n-head-kv", int), ("head-dim", int),
                        ("rope-dim", int), ("n-ff", int), ("n-vocab", int), ("context", int),
                        ("window", int), ("rope-freq-base-swa", float), ("rope-freq-base", float),
-                       ("rms-eps", float), ("embd-gain", float), ("alignment", int),
-                       ("version", int), ("shards", int), ("seed", int)]:
+                       ("rms-eps", float), ("embd-gain", float), ("qk-gain", float),
+                       ("alignment", int), ("version", int), ("shards", int), ("seed", int)]:
         parser.add_argument(f"--{name}", type=kind)
     options = vars(parser.parse_args())
     output, preset = options.pop("output"), options.pop("preset")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention (operator 8 of docs/contract.md) for AVX2. A unit is a tile of up to 16 rows of one
-// sequence and one kv head; its queries are rows x heads of the GQA group, in batches of at most 64.
-// Per batch, chunks of 256 positions in ascending order:
+// sequence and one kv head; its queries are rows x heads of the GQA group, at most 64 at a time (a
+// batch). Per batch, chunks of 256 positions in ascending order:
 //
 //   stage    keys are widened and transposed to k[t/8][head_dim][8], values to
 //            v[dim/16][256][16], so that both inner loops read straight ahead. (One or a few
@@ -438,7 +438,9 @@ static u32 attend_chunk(struct batch *b, u32 chunk) {
         b->high = MAX(b->high, s->high[i]);
     }
     if (b->low >= b->high) return 0; // nobody sees it
-    for (u32 t = b->low; t < b->high; t++) s->offset[t] = kv_token_offset(&args->kv, slot, base + t);
+    for (u32 t = b->low; t < b->high; t++) {
+        s->offset[t] = kv_token_offset(&args->kv, slot, base + t);
+    }
     stage_keys(b);
     if (!direct) stage_values(b);
     score_batch(b);

@@ -24,7 +24,7 @@
 #include "cpu/avx2.h"
 
 #define GROUP_BLOCKS (OP_GROUP / 32)
-#define FEW_TOKENS_MAX 8    // above it the transposed tile wins
+#define FEW_TOKENS_MAX 5 // from 6 tokens on the transposed tile wins, for all types
 #define GROUP_PAIRS (OP_GROUP / 2)
 
 // How a group's integer sums become its value (the table of operator 4).
@@ -134,8 +134,8 @@ KERNEL_INLINE __m256i masked_shift(__m256i v, int left, int mask) {
     return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
 
-// The 32 elements of block b as bytes, the zero point still in. `p` is the block, or for the K types
-// the super block, b being the place in it (a constant after unrolling).
+// The 32 elements of block b as bytes, the zero point still in. `p` is the block, or for the K
+// types the super block, b being the place in it (a constant after unrolling).
 KERNEL_INLINE __m256i unpack_bytes(enum dtype type, const u8 *p, u32 b) {
     switch (type) {
     case DTYPE_Q4_0:
@@ -152,7 +152,7 @@ KERNEL_INLINE __m256i unpack_bytes(enum dtype type, const u8 *p, u32 b) {
         __m256i low = masked_shift(load_256(p + 48 + 32 * (b / 2)), b % 2 == 0 ? 0 : -4, 15);
         return _mm256_or_si256(low, masked_shift(load_256(p + 16), 4 - (int)b, 16));
     }
-    case DTYPE_Q6_K: { // halves of 128 elements: 4 runs of 32 share 64 bytes of nibbles, 32 of pairs
+    case DTYPE_Q6_K: { // halves of 128: 4 runs of 32 share 64 bytes of nibbles, 32 of pairs
         __m256i nibbles = load_256(p + 64 * (b / 4) + 32 * (b % 2));
         __m256i pairs = load_256(p + 128 + 32 * (b / 4));
         return _mm256_or_si256(masked_shift(nibbles, b % 4 < 2 ? 0 : -4, 15),
@@ -209,7 +209,7 @@ KERNEL_INLINE void row_scales(enum dtype type, const u8 *p, i16 scale[16]) {
     __m128i bytes;
     if (type == DTYPE_Q2_K) {
         bytes = _mm_and_si128(load_128(p), low4);
-    } else { // 16 low nibbles in 8 bytes, then 4 bytes whose bit pairs 2j are the upper bits of 4j..
+    } else { // 16 low nibbles in 8 bytes; 4 bytes whose bit pairs j top the nibbles 4j to 4j+3
         __m128i nibbles = _mm_cvtsi64_si128((i64)load_u64(p + 96));
         __m128i low = _mm_and_si128(nibbles, low4);
         __m128i high = _mm_and_si128(_mm_srli_epi16(nibbles, 4), low4);
@@ -615,6 +615,7 @@ KERNEL_INLINE __m256 few_value(enum group_form form, panel_rows_q q, const struc
 KERNEL_INLINE void gemm_few(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
     struct few_scratch *few = scratch;
+    assert(args->n_tokens > 0 && args->n_tokens <= FEW_TOKENS_MAX);
     struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
                                         args->row_bytes);
     for (u32 first = begin; first < end; first += LANES) {
@@ -718,11 +719,13 @@ KERNEL_INLINE void tile_tokens(enum group_form form, struct tile_scratch *tile, 
                                const struct q16 *xq, u32 begin, u32 end, u32 group) {
     for (u32 t = begin; t < end;) {
         u32 left = end - t;
-        u32 step = left <= 2 ? 2 : TILE_TOKENS;
+        u32 step = left <= 2 ? 2 : left <= 4 ? 4 : TILE_TOKENS;
         struct token_group x[TILE_TOKENS];
         for (u32 i = 0; i < step; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
         if (step == 2) {
             tile_step(form, 2, tile, n_blocks, x, &tile->total[t - begin]);
+        } else if (step == 4) {
+            tile_step(form, 4, tile, n_blocks, x, &tile->total[t - begin]);
         } else {
             tile_step(form, TILE_TOKENS, tile, n_blocks, x, &tile->total[t - begin]);
         }
@@ -759,27 +762,32 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_panel_fn *unpack, u32 
     }
 }
 
-// Few and many depend on the form only, so that types share their code.
-static void gemm_several(enum group_form form, unpack_panel_fn *unpack, u32 group_bytes,
-                         const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
-#define GEMM_SEVERAL(form_name)                                                                    \
-    case form_name:                                                                                \
+// Few and many depend on the form only, so that types share their code; a function for each form,
+// or the compiler meets all of them in one.
+typedef void gemm_several_fn(unpack_panel_fn *unpack, u32 group_bytes, const struct gemm_args *args,
+                             u32 begin, u32 end, void *scratch);
+
+#define DEFINE_SEVERAL(name, form)                                                                 \
+    static void name(unpack_panel_fn *unpack, u32 group_bytes, const struct gemm_args *args,       \
+                     u32 begin, u32 end, void *scratch) {                                          \
         if (args->n_tokens <= FEW_TOKENS_MAX) {                                                    \
-            gemm_few(form_name, unpack, group_bytes, args, begin, end, scratch);                   \
+            gemm_few(form, unpack, group_bytes, args, begin, end, scratch);                        \
         } else {                                                                                   \
-            gemm_many(form_name, unpack, group_bytes, args, begin, end, scratch);                  \
+            gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                       \
         }                                                                                          \
-        break;
-    switch (form) {
-        GEMM_SEVERAL(FORM_D)
-        GEMM_SEVERAL(FORM_D_M)
-        GEMM_SEVERAL(FORM_SC_MIN)
-        GEMM_SEVERAL(FORM_SC_16)
-        GEMM_SEVERAL(FORM_INT)
-        GEMM_SEVERAL(FORM_INT_MIN)
     }
-#undef GEMM_SEVERAL
-}
+DEFINE_SEVERAL(several_d, FORM_D)
+DEFINE_SEVERAL(several_d_m, FORM_D_M)
+DEFINE_SEVERAL(several_sc_min, FORM_SC_MIN)
+DEFINE_SEVERAL(several_sc_16, FORM_SC_16)
+DEFINE_SEVERAL(several_int, FORM_INT)
+DEFINE_SEVERAL(several_int_min, FORM_INT_MIN)
+#undef DEFINE_SEVERAL
+
+static gemm_several_fn *const gemm_several[] = {
+    [FORM_D] = several_d,           [FORM_D_M] = several_d_m, [FORM_SC_MIN] = several_sc_min,
+    [FORM_SC_16] = several_sc_16,   [FORM_INT] = several_int, [FORM_INT_MIN] = several_int_min,
+};
 
 #define DEFINE_GEMM(name, type)                                                                    \
     static void unpack_panel_##name(const u8 *const row[LANES], usize at, u32 n_blocks,            \
@@ -793,8 +801,8 @@ static void gemm_several(enum group_form form, unpack_panel_fn *unpack, u32 grou
         if (args->n_tokens == 1) {                                                                 \
             gemm_one(type, args, begin, end, scratch);                                             \
         } else {                                                                                   \
-            gemm_several(form_of(type), unpack_panel_##name, group_bytes, args, begin, end,        \
-                         scratch);                                                                 \
+            gemm_several[form_of(type)](unpack_panel_##name, group_bytes, args, begin, end,        \
+                                        scratch);                                                  \
         }                                                                                          \
         return 0;                                                                                  \
     }

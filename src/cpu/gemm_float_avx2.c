@@ -7,6 +7,9 @@
 // two chains, whose latency hides behind the transposes. More tokens: a group of 16 rows is
 // transposed once to tile[k][row] (16 KiB, L1) and meets 6 tokens at a time.
 //
+// Rows that lie a multiple of 2 KiB apart (k = 4,096 of F16) run at half the speed with one token:
+// they crowd into a few sets of L1. Copying their lines together first was no better.
+//
 // F1. k need not be a multiple of anything: the last columns are copied to a padded block, and
 //     exactly k steps of the chain are done.
 #include "cpu/avx2.h"
@@ -80,6 +83,20 @@ static void widen_group(const f16 *x, u32 n, f32 *wide) {
     }
 }
 
+// g of 16 rows goes on over 8 columns at from[][] + at.
+KERNEL_INLINE void float_block(enum dtype type, const u8 *const from[TILE_PANELS][LANES], usize at,
+                               const f32 *x, __m256 g[TILE_PANELS]) {
+    __m256 column[TILE_PANELS][BLOCK];
+    load_columns(type, from[0], at, column[0]);
+    load_columns(type, from[1], at, column[1]);
+    UNROLL_FULLY
+    for (u32 c = 0; c < BLOCK; c++) {
+        __m256 value = _mm256_set1_ps(x[c]);
+        g[0] = _mm256_fmadd_ps(column[0][c], value, g[0]);
+        g[1] = _mm256_fmadd_ps(column[1][c], value, g[1]);
+    }
+}
+
 // The value of the group of n elements at row[][] + at, for the 16 rows of a tile.
 KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PANELS][LANES],
                                    usize at, u32 n, const f32 *x, struct ahead *ahead,
@@ -87,16 +104,8 @@ KERNEL_INLINE void group_of_floats(enum dtype type, const u8 *const row[TILE_PAN
     g[0] = g[1] = _mm256_setzero_ps();
     u32 i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
-        __m256 column[TILE_PANELS][BLOCK];
         prefetch_step(ahead, TILE_ROWS * BLOCK * element_bytes(type));
-        load_columns(type, row[0], at + (usize)i * element_bytes(type), column[0]);
-        load_columns(type, row[1], at + (usize)i * element_bytes(type), column[1]);
-        UNROLL_FULLY
-        for (u32 c = 0; c < BLOCK; c++) {
-            __m256 value = _mm256_set1_ps(x[i + c]);
-            g[0] = _mm256_fmadd_ps(column[0][c], value, g[0]);
-            g[1] = _mm256_fmadd_ps(column[1][c], value, g[1]);
-        }
+        float_block(type, row, at + (usize)i * element_bytes(type), x + i, g);
     }
     if (i == n) return;
     prefetch_step(ahead, TILE_ROWS * (n - i) * element_bytes(type));
@@ -180,13 +189,15 @@ KERNEL_INLINE void float_step(u32 n_tokens, const tile_columns column, u32 n, co
 static void float_tokens(const struct gemm_args *args, struct float_scratch *s, u32 at, u32 n,
                          u32 begin, u32 end) {
     for (u32 t = begin; t < end;) {
-        u32 step = end - t <= 2 ? 2 : TILE_TOKENS;
+        u32 step = end - t <= 2 ? 2 : end - t <= 4 ? 4 : TILE_TOKENS;
         const f16 *x[TILE_TOKENS];
         for (u32 i = 0; i < step; i++) {
             x[i] = args->x + (usize)MIN(t + i, end - 1) * args->x_stride + at;
         }
         if (step == 2) {
             float_step(2, s->column, n, x, &s->total[t - begin]);
+        } else if (step == 4) {
+            float_step(4, s->column, n, x, &s->total[t - begin]);
         } else {
             float_step(TILE_TOKENS, s->column, n, x, &s->total[t - begin]);
         }
@@ -218,7 +229,16 @@ KERNEL_INLINE void float_several(enum dtype type, const struct gemm_args *args, 
     }
 }
 
-#define DEFINE_GEMM(name, type)                                                                        u32 gemm_##name##_avx2(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {              if (begin >= end || args->n_tokens == 0) return 0;                                                 if (args->n_tokens == 1) {                                                                             float_one(type, args, begin, end, scratch);                                                    } else {                                                                                               float_several(type, args, begin, end, scratch);                                                }                                                                                                  return 0;                                                                                      }
+#define DEFINE_GEMM(name, type)                                                                    \
+    u32 gemm_##name##_avx2(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {      \
+        if (begin >= end || args->n_tokens == 0) return 0;                                         \
+        if (args->n_tokens == 1) {                                                                 \
+            float_one(type, args, begin, end, scratch);                                            \
+        } else {                                                                                   \
+            float_several(type, args, begin, end, scratch);                                        \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
 DEFINE_GEMM(f32, DTYPE_F32)
 DEFINE_GEMM(f16, DTYPE_F16)
 DEFINE_GEMM(bf16, DTYPE_BF16)

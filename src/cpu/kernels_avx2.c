@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX2 level of the operator table. The kernels are in gemm_avx2.c (quantised weights),
 // gemm_float_avx2.c, attention_avx2.c and elementwise_avx2.c; avx2.h declares them.
+// embed stays the reference's: a row of 576 takes 0.6 us of a token's milliseconds.
 #include "cpu/kernels.h"
 
 #include "cpu/avx2.h"

@@ -242,8 +242,8 @@ const char *plan_op_kind_name(enum plan_op_kind kind) {
         [PLAN_QUANTIZE] = "quantize_q16", [PLAN_GEMM] = "gemm",
         [PLAN_GEMM_ADD] = "gemm",         [PLAN_ROPE] = "rope",
         [PLAN_KV_WRITE] = "kv_write",     [PLAN_ATTENTION] = "attention",
-        [PLAN_SILU_MUL] = "silu_mul",     [PLAN_GATHER] = "gather",
-        [PLAN_FINITE] = "logits",
+        [PLAN_SILU_MUL] = "silu_mul",     [PLAN_GELU_MUL] = "gelu_tanh_mul",
+        [PLAN_GATHER] = "gather",         [PLAN_FINITE] = "logits",
     };
     assert((u32)kind < PLAN_OP_KINDS);
     return names[kind];

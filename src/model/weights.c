@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of a GGUF directory to shaped, typed views. Which keys and tensors an architecture has is
-// data: one row of arch_table, with the tensors of one layer, those outside the layers, and the
-// keys whose neutral value alone is accepted. A new architecture is a new row.
+// Names of a GGUF directory to shaped, typed views. Which tensors an architecture has is data: one
+// row of arch_table, with the tensors of one layer and those outside the layers. A new architecture
+// is a new row.
 //
 // The loader reads hyperparameters first, in an order in which each is checked against what is
 // known already, then the tensors against the hyperparameters. Its status sticks: after the first
@@ -77,8 +77,6 @@ struct arch_info {
     u32 n_layer_roles;
     const struct tensor_role *outer_roles;
     u32 n_outer_roles;
-    const struct neutral_key *neutral_keys;
-    u32 n_neutral_keys;
 };
 
 #define NORM (ROLE_VECTOR | ROLE_REQUIRED)
@@ -131,6 +129,12 @@ static const struct tensor_role qwen3_layer_roles[] = {
     {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
 };
 
+static const struct tensor_role outer_roles[] = {
+    {"token_embd.weight", IN_MODEL(token_embd), DIM_EMBD, DIM_VOCAB, ROLE_REQUIRED},
+    {"output_norm.weight", IN_MODEL(output_norm), DIM_EMBD, DIM_ONE, NORM},
+    {"output.weight", IN_MODEL(output), DIM_EMBD, DIM_VOCAB, 0},
+};
+
 static const struct tensor_role llama_outer_roles[] = {
     {"token_embd.weight", IN_MODEL(token_embd), DIM_EMBD, DIM_VOCAB, ROLE_REQUIRED},
     {"output_norm.weight", IN_MODEL(output_norm), DIM_EMBD, DIM_ONE, NORM},
@@ -139,10 +143,9 @@ static const struct tensor_role llama_outer_roles[] = {
      ROLE_VECTOR | ROLE_POSITIVE},
 };
 
-static const struct neutral_key llama_neutral_keys[] = {
+static const struct neutral_key neutral_keys[] = {
     {"expert_count", 0, 0},
     {"attention.causal", 1, 1},
-    {"attention.sliding_window", 0, 0},
     {"attention.clamp_kqv", 0, 0},
     {"attention.max_alibi_bias", 0, 0},
     {"attn_logit_softcapping", 0, 0},
@@ -154,18 +157,18 @@ static const struct neutral_key llama_neutral_keys[] = {
     {"rope.scaling.attn_factor", 1, 0},
     {"rope.scaling.yarn_log_multiplier", 0, 0},
 };
-
-// gemma3's window is read; everything else as for llama.
-static const struct neutral_key gemma3_neutral_keys[] = {
-    {"expert_count", 0, 0},
-    {"attention.causal", 1, 1},
-    {"attn_logit_softcapping", 0, 0},
-    {"final_logit_softcapping", 0, 0},
-    {"rope.scaling.attn_factor", 1, 0},
-    {"rope.scaling.yarn_log_multiplier", 0, 0},
-};
+// Of architectures whose window is not read.
+static const struct neutral_key no_window = {"attention.sliding_window", 0, 0};
 
 static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
+    [MODEL_LLAMA] =
+        {
+            .name = "llama",
+            .layer_roles = llama_layer_roles,
+            .n_layer_roles = COUNT_OF(llama_layer_roles),
+            .outer_roles = llama_outer_roles,
+            .n_outer_roles = COUNT_OF(llama_outer_roles),
+        },
     [MODEL_GEMMA3] =
         {
             .name = "gemma3",
@@ -174,10 +177,8 @@ static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
             .has_window = true,
             .layer_roles = gemma3_layer_roles,
             .n_layer_roles = COUNT_OF(gemma3_layer_roles),
-            .outer_roles = llama_outer_roles,
-            .n_outer_roles = COUNT_OF(llama_outer_roles),
-            .neutral_keys = gemma3_neutral_keys,
-            .n_neutral_keys = COUNT_OF(gemma3_neutral_keys),
+            .outer_roles = outer_roles,
+            .n_outer_roles = COUNT_OF(outer_roles),
         },
     [MODEL_QWEN2] =
         {
@@ -185,10 +186,8 @@ static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
             .rope_neox = true,
             .layer_roles = llama_layer_roles,
             .n_layer_roles = COUNT_OF(llama_layer_roles),
-            .outer_roles = llama_outer_roles,
-            .n_outer_roles = COUNT_OF(llama_outer_roles),
-            .neutral_keys = llama_neutral_keys,
-            .n_neutral_keys = COUNT_OF(llama_neutral_keys),
+            .outer_roles = outer_roles,
+            .n_outer_roles = COUNT_OF(outer_roles),
         },
     [MODEL_QWEN3] =
         {
@@ -196,20 +195,8 @@ static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
             .rope_neox = true,
             .layer_roles = qwen3_layer_roles,
             .n_layer_roles = COUNT_OF(qwen3_layer_roles),
-            .outer_roles = llama_outer_roles,
-            .n_outer_roles = COUNT_OF(llama_outer_roles),
-            .neutral_keys = llama_neutral_keys,
-            .n_neutral_keys = COUNT_OF(llama_neutral_keys),
-        },
-    [MODEL_LLAMA] =
-        {
-            .name = "llama",
-            .layer_roles = llama_layer_roles,
-            .n_layer_roles = COUNT_OF(llama_layer_roles),
-            .outer_roles = llama_outer_roles,
-            .n_outer_roles = COUNT_OF(llama_outer_roles),
-            .neutral_keys = llama_neutral_keys,
-            .n_neutral_keys = COUNT_OF(llama_neutral_keys),
+            .outer_roles = outer_roles,
+            .n_outer_roles = COUNT_OF(outer_roles),
         },
 };
 
@@ -302,22 +289,25 @@ static f32 get_positive(struct loader *l, const char *suffix, bool required, f32
     return otherwise;
 }
 
-static void check_neutral_keys(struct loader *l) {
-    for (u32 i = 0; i < l->arch->n_neutral_keys && l->status == SOV_OK; i++) {
-        const struct neutral_key *neutral = &l->arch->neutral_keys[i];
-        const struct gguf_key *key = gguf_find_key(l->gguf, key_name(l, neutral->name));
-        for (u64 j = 0; key != NULL && j < key->count && l->status == SOV_OK; j++) {
-            f64 value = 0;
-            if (!gguf_element_f64(key, j, &value)) {
-                l->status = gguf_key_fault(key, l->fault, SOV_ERR_FORMAT,
-                                           "its type is string, a number is expected");
-            } else if (!(value == neutral->neutral || value == neutral->also_neutral)) {
-                l->status = gguf_key_fault(key, l->fault, SOV_ERR_UNSUPPORTED,
-                                           "its value is %g; this program has %g only", value,
-                                           neutral->neutral);
-            }
+static void check_neutral_key(struct loader *l, const struct neutral_key *neutral) {
+    if (l->status != SOV_OK) return;
+    const struct gguf_key *key = gguf_find_key(l->gguf, key_name(l, neutral->name));
+    for (u64 i = 0; key != NULL && i < key->count && l->status == SOV_OK; i++) {
+        f64 value = 0;
+        if (!gguf_element_f64(key, i, &value)) {
+            l->status = gguf_key_fault(key, l->fault, SOV_ERR_FORMAT,
+                                       "its type is string, a number is expected");
+        } else if (!(value == neutral->neutral || value == neutral->also_neutral)) {
+            l->status = gguf_key_fault(key, l->fault, SOV_ERR_UNSUPPORTED,
+                                       "its value is %g; this program has %g only", value,
+                                       neutral->neutral);
         }
     }
+}
+
+static void check_neutral_keys(struct loader *l) {
+    for (u32 i = 0; i < COUNT_OF(neutral_keys); i++) check_neutral_key(l, &neutral_keys[i]);
+    if (!l->arch->has_window) check_neutral_key(l, &no_window);
 }
 
 // --- hyperparameters ---
@@ -665,14 +655,21 @@ static void check_rope_angles(struct loader *l) {
     for (u32 i = 0; i < p->rope_dim / 2 && l->status == SOV_OK; i++) {
         f64 frequency = rope_frequency(p, false, i) / (f64)p->rope_scaling_factor /
                         rope_divisor(l->model, i);
-        bool local_is_fine = rope_frequency(p, true, i) <= ROPE_FREQUENCY_MAX;
-        if (frequency <= ROPE_FREQUENCY_MAX && local_is_fine) continue; // false for NaN
-        l->status = fault_set(l->fault, SOV_ERR_FORMAT,
-                              "rope frequency %u is %g a position, at most %g is expected: "
-                              "%s.rope.freq_base %g, scaling factor %g, rope_freqs %g",
-                              i, frequency, ROPE_FREQUENCY_MAX, l->arch->name,
-                              (f64)p->rope_freq_base, (f64)p->rope_scaling_factor,
-                              rope_divisor(l->model, i));
+        f64 local = rope_frequency(p, true, i);
+        if (!(frequency <= ROPE_FREQUENCY_MAX)) { // true for NaN
+            l->status = fault_set(l->fault, SOV_ERR_FORMAT,
+                                  "rope frequency %u is %g a position, at most %g is expected: "
+                                  "%s.rope.freq_base %g, scaling factor %g, rope_freqs %g",
+                                  i, frequency, ROPE_FREQUENCY_MAX, l->arch->name,
+                                  (f64)p->rope_freq_base, (f64)p->rope_scaling_factor,
+                                  rope_divisor(l->model, i));
+        } else if (!(local <= ROPE_FREQUENCY_MAX)) {
+            l->status = fault_set(l->fault, SOV_ERR_FORMAT,
+                                  "rope frequency %u of local layers is %g a position, at most %g "
+                                  "is expected: %s.rope.freq_base_swa %g",
+                                  i, local, ROPE_FREQUENCY_MAX, l->arch->name,
+                                  (f64)p->rope_freq_base_local);
+        }
     }
 }
 
