@@ -62,14 +62,23 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 
 // --- options of every command that runs a model ---
 struct model_options {
-    const char *model_path, *isa;
+    const char *model_path, *sha256, *isa;
     struct engine_config engine;
     bool has_kv_shuffle;
 };
-#define MODEL_OPTION(m)                                                        \
-    {                                                                          \
-        OPTION_STRING, "-m", "--model", "MODEL", &(m)->model_path, NULL, 0, 0, \
-            "GGUF file (first shard of a split model)"                         \
+#define MODEL_OPTION(m)                                                         \
+    {OPTION_STRING,                                                             \
+     "-m",                                                                      \
+     "--model",                                                                 \
+     "MODEL",                                                                   \
+     &(m)->model_path,                                                          \
+     NULL,                                                                      \
+     0,                                                                         \
+     0,                                                                         \
+     "GGUF file (first shard of a split model)"},                               \
+    {                                                                           \
+        OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
+            "refuse the model unless its SHA-256 is this (all shards in order)" \
     }
 #define ENGINE_OPTIONS(m)                                                                          \
     {OPTION_U32,                                                                                   \
@@ -119,7 +128,7 @@ enum session_depth {
     SESSION_ENGINE,     // and an engine over it
 };
 struct session {
-    struct gguf gguf;   // of SESSION_VOCABULARY only; else model.gguf
+    struct gguf gguf; // of SESSION_VOCABULARY only; else model.gguf
     struct model model;
     struct vocabulary vocabulary;
     struct engine *engine;
@@ -177,6 +186,8 @@ struct piece_stream {
 void piece_stream_begin(struct piece_stream *stream, struct output *out,
                         const struct tokenizer *tokenizer, bool json);
 void piece_stream_put(struct piece_stream *stream, u32 token);
+// Bytes that were decoded already; at most CLI_PIECE_BYTES_MAX.
+void piece_stream_put_bytes(struct piece_stream *stream, struct str bytes);
 void piece_stream_end(struct piece_stream *stream);
 
 // Flushes; 0, or 1 after a message when something could not be written. A reader that went away

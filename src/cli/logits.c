@@ -17,7 +17,7 @@ static enum sov_status write_row(void *context, u32 position, const f32 *logits,
 int cli_logits(const struct command *command, const struct platform_start *start) {
     struct model_options model = {.engine = {.logit_rows = 1}};
     const char *tokens_path = NULL, *out_path = NULL;
-    bool all = false;
+    bool all = false, json = false;
     const struct option options[] = {
         MODEL_OPTION(&model),
         {OPTION_STRING, "--tokens", NULL, "FILE", &tokens_path, NULL, 0, 0,
@@ -26,6 +26,8 @@ int cli_logits(const struct command *command, const struct platform_start *start
          "file for the rows: n_vocab little-endian f32 each"},
         {OPTION_FLAG, "--all", NULL, NULL, &all, NULL, 0, 0,
          "a row for every position (default: the last)"},
+        {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0,
+         "print one JSON object about the rows"},
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;
@@ -53,7 +55,15 @@ int cli_logits(const struct command *command, const struct platform_start *start
         status = engine_evaluate(session.engine, list.ids, n, all || n == 0 ? 0 : n - 1, write_row,
                                  &descriptor, &fault);
     }
-    exit_code = status == SOV_OK ? 0 : cli_fail(&fault);
+    struct output out;
+    output_init(&out, PLATFORM_STDOUT);
+    if (status == SOV_OK && json) {
+        output_put(&out, STR("{\"output\":"));
+        output_json_string(&out, str_from_z(out_path));
+        output_format(&out, ",\"rows\":%u,\"n_vocab\":%u,\"type\":\"f32\"}\n", all ? n : 1,
+                      session.model.params.n_vocab);
+    }
+    exit_code = status == SOV_OK ? output_finish(&out) : cli_fail(&fault);
     if (descriptor >= 0) platform_close(descriptor);
     session_close(&session);
     token_list_free(&list);

@@ -54,10 +54,19 @@ static void print_commands(int descriptor) {
 }
 
 int cli_version(const struct command *command, const struct platform_start *start) {
+    bool json = false;
+    const struct option options[] = {
+        {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0, "print one JSON object"},
+    };
     int exit_code = 0;
-    if (!cli_parse(command, start, NULL, 0, &exit_code)) return exit_code;
+    if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
+    if (json) {
+        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n", SOV_VERSION,
+                      __VERSION__, cpu_level_name(cpu_level()));
+        return output_finish(&out);
+    }
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
                   cpu_level_name(cpu_level()));
     return output_finish(&out);

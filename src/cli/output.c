@@ -101,11 +101,18 @@ static void put_pending(struct piece_stream *stream, usize n) {
     memmove(stream->pending, stream->pending + n, stream->n_pending);
 }
 
-void piece_stream_put(struct piece_stream *stream, u32 token) {
-    stream->n_pending += tokenizer_decode(stream->tokenizer, token, stream->special, false,
-                                          stream->pending + stream->n_pending,
-                                          sizeof stream->pending - stream->n_pending);
+void piece_stream_put_bytes(struct piece_stream *stream, struct str bytes) {
+    assert(bytes.len <= sizeof stream->pending - stream->n_pending);
+    memcpy(stream->pending + stream->n_pending, bytes.data, bytes.len);
+    stream->n_pending += bytes.len;
     put_pending(stream, utf8_complete_prefix((struct str){stream->pending, stream->n_pending}));
+}
+
+void piece_stream_put(struct piece_stream *stream, u32 token) {
+    u8 piece[CLI_PIECE_BYTES_MAX];
+    usize len =
+        tokenizer_decode(stream->tokenizer, token, stream->special, false, piece, sizeof piece);
+    piece_stream_put_bytes(stream, (struct str){piece, len});
 }
 
 void piece_stream_end(struct piece_stream *stream) { put_pending(stream, stream->n_pending); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a model, its vocabulary and an engine, in that order; closing in the other.
 #include "cli/cli.h"
+#include "record/sha256.h"
 
 static enum sov_status choose_level(const char *name, enum cpu_level *level,
                                     struct sov_fault *fault) {
@@ -35,6 +36,37 @@ static enum sov_status name_file(const char *path, struct sov_fault *fault) {
     return fault_set(fault, inner.status, "%.256s: %s", path, inner.message);
 }
 
+#define HASH_STEP_BYTES (64u << 20) // between looks at signals
+
+// --model-sha256: the file's bytes, all shards in order, must have this digest.
+static enum sov_status check_digest(const struct gguf *gguf, const char *wanted_hex,
+                                    struct sov_fault *fault) {
+    struct sha256_digest wanted;
+    if (!sha256_from_hex(str_from_z(wanted_hex), &wanted)) {
+        return fault_set(fault, SOV_ERR_USAGE,
+                         "--model-sha256 takes 64 hexadecimal digits, not \"%.80s\"", wanted_hex);
+    }
+    struct sha256 h;
+    sha256_begin(&h);
+    for (u32 shard = 0; shard < gguf->n_shards; shard++) {
+        struct str rest = {gguf->shards[shard].data, (usize)gguf->shards[shard].bytes};
+        while (rest.len > 0) {
+            usize n = MIN(rest.len, (usize)HASH_STEP_BYTES);
+            sha256_update(&h, (struct str){rest.data, n});
+            rest.data += n;
+            rest.len -= n;
+            if (platform_interrupted()) {
+                return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
+            }
+        }
+    }
+    struct sha256_digest found = sha256_end(&h);
+    if (sha256_equal(&wanted, &found)) return SOV_OK;
+    char hex[SHA256_HEX_BYTES + 1];
+    sha256_to_hex(&found, hex);
+    return fault_set(fault, SOV_ERR_FORMAT, "its SHA-256 is %s, not %s", hex, wanted_hex);
+}
+
 enum sov_status session_open(struct session *session, struct model_options *options,
                              enum session_depth depth, struct sov_fault *fault) {
     *session = (struct session){0};
@@ -51,6 +83,9 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     } else {
         status = model_open(&session->model, options->model_path, fault);
         session->has_model = status == SOV_OK;
+    }
+    if (status == SOV_OK && options->sha256 != NULL) {
+        status = check_digest(gguf, options->sha256, fault);
     }
     if (status == SOV_OK) {
         status = vocabulary_open(&session->vocabulary, gguf, fault);

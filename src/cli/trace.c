@@ -8,6 +8,8 @@
 struct trace {
     int descriptor;
     struct output *index;
+    bool json;
+    u32 n_tensors;
     u64 offset;
     enum sov_status status;
     struct sov_fault *fault;
@@ -36,12 +38,20 @@ static void tap(void *context, const struct plan_op *op, enum plan_storage stora
                                            width * sizeof(f32), trace->fault);
         }
     }
-    if (op->layer == PLAN_NO_LAYER) {
-        output_put(trace->index, STR("-"));
+    if (trace->json) {
+        output_format(trace->index,
+                      "%s{\"layer\":%d,\"name\":\"%s\",\"rows\":%u,\"width\":%u,"
+                      "\"offset\":%llu}",
+                      trace->n_tensors > 0 ? ",\n" : "",
+                      op->layer == PLAN_NO_LAYER ? -1 : op->layer, op->name, n_rows, width,
+                      trace->offset);
+    } else if (op->layer == PLAN_NO_LAYER) {
+        output_format(trace->index, "- %s %u %u %llu\n", op->name, n_rows, width, trace->offset);
     } else {
-        output_format(trace->index, "%u", (u32)op->layer);
+        output_format(trace->index, "%u %s %u %u %llu\n", (u32)op->layer, op->name, n_rows, width,
+                      trace->offset);
     }
-    output_format(trace->index, " %s %u %u %llu\n", op->name, n_rows, width, trace->offset);
+    trace->n_tensors++;
     trace->offset += (u64)n_rows * width * sizeof(f32);
 }
 
@@ -54,12 +64,14 @@ static enum sov_status ignore_row(void *context, u32 position, const f32 *logits
 int cli_trace(const struct command *command, const struct platform_start *start) {
     struct model_options model = {0};
     const char *tokens_path = NULL, *out_path = NULL;
+    bool json = false;
     const struct option options[] = {
         MODEL_OPTION(&model),
         {OPTION_STRING, "--tokens", NULL, "FILE", &tokens_path, NULL, 0, 0,
          "token ids (\"-\": stdin), at most one prefill chunk"},
         {OPTION_STRING, "-o", "--output", "OUT", &out_path, NULL, 0, 0,
          "file for the rows, little-endian f32"},
+        {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0, "print the index as JSON"},
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;
@@ -85,11 +97,14 @@ int cli_trace(const struct command *command, const struct platform_start *start)
         status = platform_open(out_path, PLATFORM_OPEN_CREATE, &trace.descriptor, &fault);
     }
     if (status == SOV_OK) {
+        trace.json = json;
+        if (json) output_put(&out, STR("{\"tensors\":["));
         cpu_set_tap(engine_cpu(session.engine), tap, &trace);
         status =
             engine_evaluate(session.engine, list.ids, (u32)list.n, 0, ignore_row, NULL, &fault);
     }
     if (status == SOV_OK) status = trace.status;
+    if (json) output_put(&out, STR("]}\n"));
     exit_code = status == SOV_OK ? output_finish(&out) : cli_fail(&fault);
     if (trace.descriptor >= 0) platform_close(trace.descriptor);
     session_close(&session);
