@@ -19,7 +19,8 @@ TINY = "--n-layer 2 --n-embd 32 --n-ff 32 --n-head 2 --n-head-kv 1 --n-vocab 12 
 GGUF_SEEDS = [
     "--type F32", "--type Q4_0 --untied --biases", "--type Q8_0 --rope-scaling type=linear,factor=4",
     "--type Q4_1 --rope-freqs llama3 --n-vocab 290 --tokenizer spm",
-    "--type Q4_K --n-embd 256 --n-ff 256", "--type F16 --n-vocab 300 --tokenizer bpe",
+    "--n-layer 1 --n-embd 256 --head-dim 16 --type Q4_K --types attn_output=Q4_0,ffn_down=Q8_0",
+    "--type F16 --n-vocab 300 --tokenizer bpe",
     "--arch gemma3 --head-dim 32 --window 16 --window-pattern 2 --rope-freq-base-swa 5000",
     "--arch gemma3 --head-dim 16 --window 4 --window-pattern 1,0 --type F32 --untied",
     "--arch qwen2 --rope-scaling type=linear,factor=2", "--arch qwen3 --head-dim 32 --type Q5_1",

@@ -44,6 +44,7 @@ int cli_run(const struct command *, const struct platform_start *);
 int cli_tokenize(const struct command *, const struct platform_start *);
 int cli_detokenize(const struct command *, const struct platform_start *);
 int cli_logits(const struct command *, const struct platform_start *);
+int cli_bench(const struct command *, const struct platform_start *);
 int cli_perplexity(const struct command *, const struct platform_start *);
 int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);

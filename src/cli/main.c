@@ -26,6 +26,11 @@ static const struct command commands[] = {
      "predictions of each window's second half count.\n\n"
      "example:\n  sov perplexity -m MODEL -f text.txt\n",
      cli_perplexity},
+    {"bench", "tokens per second of prefill and decode",
+     "bench -m MODEL [-p N] [-n N] [-d DEPTH] [-r N] [options]",
+     "Names as in llama-bench: pp512 is a prompt of 512 tokens, tg128 is 128 generated ones.\n\n"
+     "example:\n  sov bench -m MODEL -t 2\n",
+     cli_bench},
     {"trace", "what every operator of one pass produced, for comparison",
      "trace -m MODEL --tokens FILE -o OUT",
      "Rows go to OUT as f32, their index to stdout: LAYER OPERATOR ROWS WIDTH OFFSET.\n\n"

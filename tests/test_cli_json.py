@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--json of the commands, the pin on a model's SHA-256, and perplexity."""
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+import sov
+
+
+def parsed(*arguments, **options):
+    return json.loads(sov.succeed(*arguments, "--json", **options).stdout)
+
+
+def test_version():
+    text = sov.succeed("version").stdout.decode()
+    assert parsed("version")["version"] == text.split()[1]
+
+
+def test_tokenize_and_back():
+    model = sov.model("smollm2")
+    for text in ("Hello world", 'a "quoted"\tline\n', "日本語 \U0001f600", ""):
+        data = parsed("tokenize", "-m", model, stdin=text.encode())
+        plain = sov.succeed("tokenize", "-m", model, stdin=text.encode()).stdout.split()
+        assert data["tokens"] == list(map(int, plain)) and data["n_tokens"] == len(plain)
+        ids = " ".join(map(str, data["tokens"])).encode()
+        assert parsed("detokenize", "-m", model, stdin=ids)["text"] == text
+    assert parsed("detokenize", "-m", model, "--special", stdin=b"1 520")["text"].startswith("<|im")
+
+
+def test_logits_and_trace(tmp_path):
+    model = sov.model("smollm2")
+    data = parsed("logits", "-m", model, "--tokens", "-", "-o", tmp_path / "rows", "--all",
+                  stdin=b"504 3575 282")
+    assert data == {"output": str(tmp_path / "rows"), "rows": 3, "n_vocab": 49152, "type": "f32"}
+    rows = np.fromfile(tmp_path / "rows", dtype="<f4").reshape(3, 49152)
+    index = parsed("trace", "-m", model, "--tokens", "-", "-o", tmp_path / "trace",
+                   stdin=b"504 3575 282")["tensors"]
+    last = index[-1]
+    assert last["name"] == "output" and last["layer"] == -1 and last["rows"] == 3
+    trace = np.fromfile(tmp_path / "trace", dtype="<f4", offset=last["offset"])
+    assert np.array_equal(trace.reshape(3, -1), rows)
+    assert {t["layer"] for t in index} == set(range(-1, 30))
+
+
+def test_model_pin():
+    model = sov.model("smollm2")
+    with open(model, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    for pin in (digest, digest.upper()):
+        assert sov.run_json(model, "--model-sha256", pin, "-p", "Hi", "-n", "1")
+    wrong = "0" * 64
+    for command in (["run", "-p", "Hi", "-n", "1"], ["tokenize"], ["inspect"],
+                    ["perplexity", "-f", "-"], ["logits", "--tokens", "-", "-o", "/dev/null"]):
+        done = sov.call(*command, "-m", model, "--model-sha256", wrong, stdin=b"1")
+        assert done.returncode == 3 and digest.encode() in done.stderr and done.stdout == b""
+    assert sov.call("inspect", model, "--model-sha256", "12ab").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_perplexity(name):
+    model = sov.model(name)
+    reference = sov.golden_json("ppl.json")["models"][name]
+    data = parsed("perplexity", "-m", model, "-f", sov.golden("ppl_text.txt"))
+    expected = reference["reference"]["ppl_second_half"]
+    assert data["n_predictions"] == 1020 and data["window"] == 512
+    assert data["n_tokens"] == reference["n_tokens_text"]
+    assert abs(data["perplexity"] / expected - 1) < 1e-3
+    assert abs(np.exp(data["mean_nll"]) - data["perplexity"]) < 1e-6
+    print(f"{name}: {data['perplexity']:.4f}, reference {expected:.4f}")
+
+
+def test_perplexity_of_a_short_text():
+    done = sov.call("perplexity", "-m", sov.model("smollm2"), "-f", "-", stdin=b"too short")
+    assert done.returncode == 1 and b"512" in done.stderr
