@@ -93,8 +93,8 @@ $(BUILD)/asan/%.o: %.c Makefile
 FUZZERS := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
 FUZZ_FLAGS := $(COMMON) -O1 -g -fno-omit-frame-pointer \
               -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-FUZZ_CORE := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(CORE) $(HOSTED_ONLY))
-FUZZ_SECONDS := 20
+FUZZ_CORE := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(CORE) $(HOSTED_ONLY) $(CLI))
+FUZZ_SECONDS := 10
 FUZZ_SECONDS_FULL := 600
 
 $(BUILD)/fuzz/%.o: %.c Makefile

@@ -6,7 +6,7 @@
 //
 // Every line is the best and the median of its runs. Products with one token are given in GB/s of
 // weight bytes, with several in GMAC/s (10^9 multiply-adds); the rest in microseconds of a call.
-// "cache" shapes fit L2 and L3 and are repeated in place; "memory" is a matrix bigger than L3.
+// Shapes of 576 fit L2 and are repeated in place; those of 128 MiB come from memory every time.
 // tests/test_kernels.c makes the same calls and checks their results.
 #include "cpu/cpu_features.h"
 #include "cpu/kernels.h"
@@ -17,7 +17,7 @@
 
 #define RUNS_MAX 400
 #define RUNS_MIN 5
-#define LINE_NS 120000000ull // of a line
+#define LINE_NS 150000000ull // of a line
 #define N_POSITIONS 2048u
 #define TOKENS_MAX 512u
 #define K_MAX 4096u
@@ -26,6 +26,7 @@ static struct {
     struct op_table table;
     const char *part;
     u64 random;
+    u64 sink; // of what must not be optimised away
     void *scratch;
 } bench;
 
@@ -89,7 +90,7 @@ static void report(const char *name, const char *unit, f64 work, timed_call *cal
     struct timing t = time_call(call, context);
     f64 best = work == 0.0 ? t.best_ns * 1e-3 : work / (t.best_ns * 1e-9);
     f64 median = work == 0.0 ? t.median_ns * 1e-3 : work / (t.median_ns * 1e-9);
-    text_format(&line, "%-46s best %.2f median %.2f %s (%u runs)\n", name, best, median, unit,
+    text_format(&line, "%-42s best %9.2f  median %9.2f  %s (%u runs)\n", name, best, median, unit,
                 t.n_runs);
     print(&line);
 }
@@ -157,16 +158,41 @@ static void make_activations(void) {
     assert(failed == 0);
 }
 
-static void gemm_line(enum dtype type, u32 n_rows, u32 k, u32 n_tokens, const u8 *weight, void *out,
-                      const char *where) {
+#define WEIGHT_BYTES_MAX (160ull << 20)
+#define FILLED_ROWS 256u
+
+// Weights of one shape at a time; the first rows are random, the others repeat them, so that
+// filling takes less time than measuring.
+static struct {
+    u8 *data;
+    enum dtype type;
+    u32 n_rows, k;
+} weights;
+
+static void make_weights(enum dtype type, u32 n_rows, u32 k) {
+    if (weights.type == type && weights.n_rows == n_rows && weights.k == k) return;
+    weights.type = type;
+    weights.n_rows = n_rows;
+    weights.k = k;
+    u64 row_bytes = dtype_row_bytes(type, k), part = row_bytes * MIN(FILLED_ROWS, n_rows);
+    assert(row_bytes * n_rows <= WEIGHT_BYTES_MAX);
+    fill_weights(type, weights.data, part);
+    for (u64 at = part; at < row_bytes * n_rows; at += part) {
+        memcpy(weights.data + at, weights.data, MIN(part, row_bytes * n_rows - at));
+    }
+}
+
+static void gemm_line(enum dtype type, u32 n_rows, u32 k, u32 n_tokens, void *out) {
     char memory[80];
     struct text name = TEXT_OVER_ARRAY(memory);
-    const struct dtype_info *info = dtype_lookup(type);
-    text_format(&name, "gemm %s %u x %u, %u tokens, %s", info->name, n_rows, k, n_tokens, where);
+    text_format(&name, "gemm %s %u x %u, %u token%s", dtype_name(type), n_rows, k, n_tokens,
+                n_tokens == 1 ? "" : "s");
+    if (!contains(memory, bench.part)) return;
+    make_weights(type, n_rows, k);
     struct gemm_call call = {
-        .args = {.weight = weight, .row_bytes = dtype_row_bytes(type, k), .type = type, .k = k,
-                 .n_tokens = n_tokens, .xq = quantised, .x = activations, .x_stride = K_MAX,
-                 .output = GEMM_TO_F32, .out = out, .out_stride = n_rows},
+        .args = {.weight = weights.data, .row_bytes = dtype_row_bytes(type, k), .type = type,
+                 .k = k, .n_tokens = n_tokens, .xq = quantised, .x = activations,
+                 .x_stride = K_MAX, .output = GEMM_TO_F32, .out = out, .out_stride = n_rows},
         .n_rows = n_rows,
     };
     f64 bytes = (f64)call.args.row_bytes * n_rows, macs = (f64)n_rows * k * n_tokens;
@@ -177,40 +203,44 @@ static void gemm_line(enum dtype type, u32 n_rows, u32 k, u32 n_tokens, const u8
     }
 }
 
+// What a plain read of 128 MiB reaches, to hold the lines from memory against.
+static void run_read(const void *context) {
+    const u64 *bytes = context;
+    u64 sum[8] = {0};
+    for (u64 i = 0; i + 64 <= *bytes; i += 64) {
+        for (u32 j = 0; j < 8; j++) sum[j] ^= load_u64(weights.data + i + 8 * (usize)j);
+    }
+    for (u32 j = 1; j < 8; j++) sum[0] ^= sum[j];
+    bench.sink = sum[0];
+}
+
 static void bench_gemm(void) {
     static const enum dtype types[] = {
         DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q5_K,
         DTYPE_Q6_K, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_F16,  DTYPE_BF16, DTYPE_F32,
     };
     static const u32 token_counts[] = {1, 2, 4, 8, 16, 32, 128, 512};
-    static const u32 large_rows[] = {4096, 16384};
-    u64 bytes_max = dtype_row_bytes(DTYPE_Q8_0, K_MAX) * 49152;
-    u8 *weight = take(bytes_max);
     f32 *out = take((usize)TOKENS_MAX * 4096 * 4);
-    f32 *out_one = take(49152 * 4);
+    weights.data = take(WEIGHT_BYTES_MAX);
     for (u32 i = 0; i < COUNT_OF(types); i++) {
-        u32 block = dtype_lookup(types[i])->block_elements;
-        fill_weights(types[i], weight, dtype_row_bytes(types[i], K_MAX) * 4096);
+        const struct dtype_info *info = dtype_lookup(types[i]);
         for (u32 j = 0; j < COUNT_OF(token_counts); j++) {
-            gemm_line(types[i], 576, 1536, token_counts[j], weight, out, "cache");
+            gemm_line(types[i], 576, 1536, token_counts[j], out);
         }
-        if (576 % block == 0) {
-            gemm_line(types[i], 1536, 576, 1, weight, out, "cache");
-            gemm_line(types[i], 1536, 576, 128, weight, out, "cache");
+        if (576 % info->block_elements == 0) {
+            gemm_line(types[i], 1536, 576, 1, out);
+            gemm_line(types[i], 1536, 576, 128, out);
         }
-        gemm_line(types[i], large_rows[0], K_MAX, 128, weight, out, "memory");
+        gemm_line(types[i], 4096, K_MAX, 128, out);
+        // Not in any cache: 128 MiB.
+        u64 row_bytes = dtype_row_bytes(types[i], K_MAX);
+        gemm_line(types[i], (u32)((128u << 20) / row_bytes / 16 * 16), K_MAX, 1, out);
     }
-    for (u32 i = 0; i < COUNT_OF(types); i++) {
-        if (!dtype_lookup(types[i])->quantised) continue;
-        // Repeats the same bytes so that filling does not take longer than measuring.
-        u64 row = dtype_row_bytes(types[i], K_MAX), part = row * 256;
-        fill_weights(types[i], weight, part);
-        for (u32 j = 1; j < 49152 / 256; j++) memcpy(weight + part * j, weight, part);
-        gemm_line(types[i], 49152, K_MAX, 1, weight, out_one, "memory");
-    }
-    fill_weights(DTYPE_Q8_0, weight, dtype_row_bytes(DTYPE_Q8_0, 576) * 49152);
-    gemm_line(DTYPE_Q8_0, 49152, 576, 1, weight, out_one, "head");
-    platform_memory_unmap(weight, bytes_max);
+    gemm_line(DTYPE_Q8_0, 49152, 576, 1, out); // the head of SmolLM2
+    gemm_line(DTYPE_Q4_1, 327680, 576, 1, out); // its layers' shape, from memory
+    static const u64 read_bytes = 128u << 20;
+    if (contains("plain read", bench.part)) make_weights(DTYPE_Q8_0, 32768, K_MAX);
+    report("plain read", "GB/s", (f64)read_bytes * 1e-9, run_read, &read_bytes);
 }
 
 // --- attention ---

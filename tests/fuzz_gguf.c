@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer harness of everything that reads a model file before its weights are used: gguf_parse,
-// model_parse, and then every key, string, tensor and view touched to its last byte, both rope
-// tables and the operator list. The bytes are handed over in a mapping of exactly their size,
-// poisoned behind. `make fuzz` builds and runs it; tools/fuzz.py makes the corpus it starts from:
-// tiny models of every architecture, several tensor types and both kinds of tokenizer.
-#include "freestanding/arena.h"
+// libFuzzer harness of a model file, from its bytes to tokens:
+//
+//   gguf_parse       every key, string and tensor touched to its last byte
+//   vocabulary_open  as for `sov tokenize`, which takes any architecture; the text of every token
+//   model_parse      every view touched, both rope tables, the operator list
+//   engine           what was accepted runs: logits by the reference and by the best kernels, in
+//                    one chunk and token by token, must be the same bits or both be refused; then
+//                    engine_step to the end of a tiny context
+//
+// The bytes are handed over in a mapping of exactly their size, poisoned behind. Sizes need no
+// bound of their own: weights lie in the file, and the context is CONTEXT tokens. `make fuzz`
+// builds and runs it; tools/fuzz.py makes the corpus it starts from: tiny models of every
+// architecture and type of tensor, with both kinds of tokenizer.
+#include "engine/engine.h"
 #include "freestanding/mem.h"
 #include "model/graph.h"
 #include "platform/platform.h"
 
-int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
+#define CONTEXT 5 // tokens
+#define N_PROMPT 3
 
-// Reached by hosted.c's main only, which never runs here.
-int program_main(const struct platform_start *start) {
-    (void)start;
-    return 1;
-}
+int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
 
 // A sum that the compiler must compute, so that the bytes are really read.
 static volatile u32 touched;
@@ -117,6 +122,133 @@ static void touch_plan(const struct model *model) {
     platform_memory_unmap(memory, bytes);
 }
 
+// --- the vocabulary ---
+
+// True when the vocabulary was accepted; it is open then.
+static bool try_vocabulary(const struct gguf *gguf, struct vocabulary *vocabulary) {
+    struct sov_fault fault = {0};
+    if (vocabulary_open(vocabulary, gguf, &fault) != SOV_OK) {
+        assert(status_exit_code(fault.status) == 3 && fault.message[0] != 0);
+        return false;
+    }
+    const struct tokenizer *tokenizer = vocabulary->tokenizer;
+    usize longest = tokenizer_piece_bytes_max(tokenizer);
+    u8 *piece = platform_memory_map(longest);
+    assert(piece != NULL);
+    for (u32 id = 0; id < tokenizer_n_tokens(tokenizer); id++) {
+        usize len = tokenizer_decode(tokenizer, id, true, (id & 1) != 0, piece, longest);
+        assert(len <= longest);
+        touch(piece, len);
+    }
+    platform_memory_unmap(piece, longest);
+    struct token_list list;
+    if (vocabulary_encode(vocabulary, STR(" the <s> \xff\n12"), TOKENIZE_BOS_EOS | TOKENIZE_SPECIAL,
+                          &list, &fault) == SOV_OK) {
+        for (usize i = 0; i < list.n; i++) assert(list.ids[i] < tokenizer_n_tokens(tokenizer));
+        token_list_free(&list);
+    }
+    touch(vocabulary->chat_template.data, vocabulary->chat_template.len);
+    return true;
+}
+
+// --- the engine ---
+
+struct rows {
+    f32 *values; // [N_PROMPT][n_vocab]
+    u32 n;
+};
+
+static enum sov_status take_row(void *context, u32 position, const f32 *logits, u32 n_vocab,
+                                struct sov_fault *fault) {
+    (void)fault;
+    struct rows *rows = context;
+    assert(position < N_PROMPT);
+    memcpy(rows->values + (u64)position * n_vocab, logits, n_vocab * sizeof(f32));
+    rows->n++;
+    return SOV_OK;
+}
+
+static struct engine *open_engine(const struct model *model, enum cpu_level level, u32 chunk) {
+    struct engine_config config = {.context = CONTEXT,
+                                   .n_threads = 1,
+                                   .prefill_chunk = chunk,
+                                   .logit_rows = chunk,
+                                   .level = level};
+    struct engine *engine = NULL;
+    struct sov_fault fault = {0};
+    enum sov_status status = engine_config_resolve(&config, model, &fault);
+    assert(status == SOV_OK);
+    status = engine_open(model, &config, &engine, &fault);
+    assert(status == SOV_OK); // nothing that was checked at load may be refused now
+    return engine;
+}
+
+// To the end of the context, or to the first refusal.
+static void step(struct engine *engine, const struct tokenizer *tokenizer, const u32 *prompt,
+                 u32 n_vocab) {
+    struct engine_request request = {.tokens = prompt,
+                                     .n_tokens = N_PROMPT,
+                                     .ignore_end = true,
+                                     .n_logprobs = 3,
+                                     .sampling = sample_params_default()};
+    struct sov_fault fault = {0};
+    enum sov_status status = engine_admit(engine, &request, &fault);
+    assert(status == SOV_OK);
+    u32 n_new = 0;
+    for (u32 i = 0; i < CONTEXT && engine_state(engine) != SEQUENCE_IDLE; i++) {
+        struct engine_event event;
+        status = engine_step(engine, tokenizer, &event, &fault);
+        if (status != SOV_OK) break;
+        assert(!event.has_token || event.token < n_vocab);
+        assert(event.n_top == (event.has_token ? MIN(3u, n_vocab) : 0));
+        n_new += event.has_token;
+    }
+    assert(status == SOV_OK || status == SOV_ERR_NON_FINITE);
+    assert(status != SOV_OK || n_new == CONTEXT - N_PROMPT);
+}
+
+static void run_model(const struct model *model, const struct tokenizer *tokenizer, u32 salt) {
+    u32 n_vocab = model->params.n_vocab;
+    u64 row_bytes = (u64)N_PROMPT * n_vocab * sizeof(f32);
+    u32 prompt[N_PROMPT];
+    for (u32 i = 0; i < N_PROMPT; i++) prompt[i] = (salt + 7 * i) % n_vocab;
+    struct rows rows[2];
+    enum sov_status statuses[2];
+    enum cpu_level best = MIN(cpu_level(), ENGINE_LEVEL_MAX);
+    for (u32 i = 0; i < 2; i++) {
+        rows[i] = (struct rows){.values = platform_memory_map(row_bytes)};
+        assert(rows[i].values != NULL);
+        struct engine *engine =
+            i == 0 ? open_engine(model, CPU_LEVEL_SCALAR, N_PROMPT) : open_engine(model, best, 1);
+        struct sov_fault fault = {0};
+        statuses[i] = engine_evaluate(engine, prompt, N_PROMPT, 0, take_row, &rows[i], &fault);
+        assert(statuses[i] == SOV_OK || statuses[i] == SOV_ERR_NON_FINITE);
+        assert(statuses[i] != SOV_OK || rows[i].n == N_PROMPT);
+        if (i == 1) step(engine, tokenizer, prompt, n_vocab);
+        engine_close(engine);
+    }
+    assert(statuses[0] == statuses[1]);
+    assert(statuses[0] != SOV_OK || memcmp(rows[0].values, rows[1].values, row_bytes) == 0);
+    for (u32 i = 0; i < 2; i++) platform_memory_unmap(rows[i].values, row_bytes);
+}
+
+static void try_model(const u8 *data, usize bytes) {
+    struct model model;
+    struct sov_fault fault = {0};
+    if (model_parse(&model, data, bytes, &fault) == SOV_OK) {
+        touch_model(&model);
+        touch_plan(&model);
+        struct vocabulary vocabulary;
+        if (try_vocabulary(&model.gguf, &vocabulary)) {
+            assert(tokenizer_n_tokens(vocabulary.tokenizer) == model.params.n_vocab);
+            run_model(&model, vocabulary.tokenizer, (u32)bytes + data[bytes - 1]);
+            vocabulary_close(&vocabulary);
+        }
+    }
+    assert(fault.status == SOV_OK || status_exit_code(fault.status) == 3);
+    model_close(&model);
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     u8 *copy = platform_memory_map(MAX(bytes, 1u));
     assert(copy != NULL);
@@ -129,16 +261,11 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     if (status == SOV_OK) {
         for (u32 i = 0; i < gguf.n_keys; i++) touch_key(&gguf, &gguf.keys[i]);
         for (u32 i = 0; i < gguf.n_tensors; i++) touch_tensor(&gguf, &gguf.tensors[i]);
+        struct vocabulary vocabulary;
+        if (try_vocabulary(&gguf, &vocabulary)) vocabulary_close(&vocabulary);
         gguf_close(&gguf);
     }
-    struct model model;
-    fault = (struct sov_fault){0};
-    if (model_parse(&model, copy, bytes, &fault) == SOV_OK) {
-        touch_model(&model);
-        touch_plan(&model);
-    }
-    assert(fault.status == SOV_OK || status_exit_code(fault.status) == 3);
-    model_close(&model);
+    if (bytes > 0) try_model(copy, bytes);
     assert(platform_memory_mapped() == mapped);
     platform_memory_unmap(copy, MAX(bytes, 1u));
     return 0;

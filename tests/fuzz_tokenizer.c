@@ -19,12 +19,6 @@
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
 
-// Reached by hosted.c's main only, which never runs here.
-int program_main(const struct platform_start *start) {
-    (void)start;
-    return 1;
-}
-
 static void *allocate(u64 bytes) {
     void *memory = malloc(bytes > 0 ? bytes : 1);
     assert(memory != NULL);

@@ -265,6 +265,14 @@ SOUND = {
     "llama3": mm.Spec(rope_scaling={"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                                     "high_freq_factor": 4.0, "original_context_length": 8192}),
     "F32 rows of 66": mm.Spec(type="F32", n_embd=66, n_head=3, n_head_kv=1, n_ff=50),
+    "letters": mm.Spec(n_vocab=12, tokenizer="letters"),
+    "gemma3": mm.Spec(arch="gemma3", head_dim=32, window=16, n_layer=7, tokenizer="spm"),
+    "gemma3 pattern": mm.Spec(arch="gemma3", window=16, window_pattern=2),
+    "gemma3 list": mm.Spec(arch="gemma3", window=16, window_pattern=[False, True],
+                           rope_freq_base_swa=5000.0),
+    "gemma3 no window": mm.Spec(arch="gemma3"),
+    "qwen2": mm.Spec(arch="qwen2"),
+    "qwen3": mm.Spec(arch="qwen3", head_dim=32),
 }
 
 
@@ -292,6 +300,19 @@ UNSOUND = {
                     "tokenizer.ggml.unknown_token_id is 320"),
     "odd head size": (mm.Spec(type="F32", n_embd=63, n_head=3, n_head_kv=3), "heads of 21"),
     "architecture": (mm.Spec(arch="gpt2"), "\"gpt2\""),
+    "gemma3 list of 3": (mm.Spec(arch="gemma3", window=16, window_pattern=[True] * 3),
+                         "key gemma3.attention.sliding_window_pattern at byte"),
+    "gemma3 pattern 0": (mm.Spec(arch="gemma3", window=16, window_pattern=0),
+                         "key gemma3.attention.sliding_window_pattern at byte"),
+    "gemma3 local base": (mm.Spec(arch="gemma3", window=16, rope_freq_base_swa=-1.0),
+                          "key gemma3.rope.freq_base_swa at byte"),
+    "gemma3 divisors": (mm.Spec(arch="gemma3", rope_freqs=[1.0] * 8),
+                        "tensor rope_freqs.weight at byte"),
+    "qwen2 window": (mm.Spec(arch="qwen2", extra_keys=[("qwen2.attention.sliding_window",
+                                                        mm.u32(64))]),
+                     "key qwen2.attention.sliding_window at byte"),
+    "qwen3 experts": (mm.Spec(arch="qwen3", extra_keys=[("qwen3.expert_count", mm.u32(8))]),
+                      "key qwen3.expert_count at byte"),
 }
 
 
@@ -339,10 +360,26 @@ def test_every_cut(tmp_path):
 
 
 def test_same_seed_same_bytes(tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        mm.write_model(tmp_path / name, mm.Spec(seed=seed, biases=True))
-    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
-    assert a == b and a != c
+    for arch in mm.ARCHES:
+        for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+            mm.write_model(tmp_path / name, mm.Spec(arch=arch, seed=seed, biases=True))
+        a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
+        assert a == b and a != c
+
+
+def test_command_line_makes_the_same(tmp_path):
+    """The options of the command line are those of Spec."""
+    options = ("--arch gemma3 --head-dim 32 --window 8 --window-pattern 1,0 --rope-freq-base 2e4 "
+               "--rope-freq-base-swa 500 --n-vocab 40 --tokenizer letters --untied --type Q5_0 "
+               "--types token_embd=Q8_0 --rope-scaling type=linear,factor=2 --qk-gain 0.5")
+    spec = mm.Spec(arch="gemma3", head_dim=32, window=8, window_pattern=[True, False],
+                   rope_freq_base=2e4, rope_freq_base_swa=500.0, n_vocab=40, tokenizer="letters",
+                   tied=False, type="Q5_0", types={"token_embd": "Q8_0"}, qk_gain=0.5,
+                   rope_scaling={"type": "linear", "factor": 2.0})
+    subprocess.run([sys.executable, mm.__file__, *options.split(), "-o", tmp_path / "a"],
+                   check=True, stdout=subprocess.DEVNULL)
+    mm.write_model(tmp_path / "b", spec)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 # --- rope divisors against an independent computation (D3) ---

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
+import chat_models
 import sov
 
-COMMANDS = ["run", "tokenize", "detokenize", "logits", "trace", "inspect", "version"]
+COMMANDS = ["run", "chat", "template", "tokenize", "detokenize", "logits", "perplexity", "bench",
+            "trace", "inspect", "version"]
 
 
 def test_help():
@@ -44,6 +47,24 @@ USAGE_ERRORS = [
     (["run", "-m", "x", "-n", "-2"], "-n takes"),
     (["run", "-m", "x", "-p", "a", "-f", "b"], "only one of"),
     (["run", "-m", "x", "--system", "s", "-p", "a"], "--system needs --chat"),
+    (["run", "-m", "x", "--template", "chatml", "-p", "a"], "--template needs --chat"),
+    (["run", "-m", "x", "--chat", "--special", "-p", "a"], "a message is plain text"),
+    (["run", "-m", "x", "--stop", "", "-p", "a"], "it must have 1 to 256"),
+    (["run", "-m", "x", "--stop", "y" * 257, "-p", "a"], "a stop string of 257 bytes"),
+    (["run", "-m", "x", *["--stop", "y"] * 17, "-p", "a"], "--stop can be given 16 times"),
+    (["run", "-m", "x", "--logprobs", "2", "-p", "a"], "--logprobs needs --json"),
+    (["run", "-m", "x", "--json", "--logprobs", "1025"], "from 0 to 1024"),
+    (["run", "-m", "x", "--repeat-penalty", "0"], "repeat_penalty must be in"),
+    (["run", "-m", "x", "--frequency-penalty", "2.5"], "frequency_penalty must be in"),
+    (["run", "-m", "x", "--presence-penalty", "-3"], "presence_penalty must be in"),
+    (["run", "-m", "x", "--repeat-last-n", "-2"], "penalty_window must be"),
+    *[(["run", "-m", "x", "--logit-bias", bad], "--logit-bias takes a token id and a signed number")
+      for bad in ("", "5", "x+1", "-1+5", "5+", "5-", "5+x", "5+-1", "5++1", "5+inf", "5-infinity",
+                  "5+nan", "4294967295+1", "1+1e40", "1.5+1")],
+    (["run", "-m", "x", "--logit-bias", "1+1e7"], "logit_bias of token 1 must be"),
+    (["chat"], "-m MODEL is missing"),
+    (["chat", "-m", "x", "hello"], '"hello" is one argument too many'),
+    (["template", "hello"], "-m MODEL is missing"),
     (["run", "-m", "x", "--json=yes"], "--json takes no value"),
     (["run", "-m", "x", "stray"], '"stray" is one argument too many'),
     (["run", "-m", "x", "--force-isa", "sse9", "-p", "a"], "scalar, avx2 or avx512"),
@@ -165,6 +186,137 @@ def test_end_token_stops_and_is_not_shown():
                           str(len(answer["tokens"]) + 3))
     assert longer["finish_reason"] == "length"
     assert longer["tokens"][:len(answer["tokens"]) + 1] == answer["tokens"] + [2]
+
+
+# Stop strings across tokens: the output is forced, one byte a token.
+STOPS = [(["XY"], "ab", 4), (["XZ"], "abXYcd", 6), (["bXYc"], "a", 5), (["YX"], "abXYcd", 6),
+         (["Y", "XY"], "ab", 4), (["d"], "abXYc", 6), (["cde"], "abXYcd", 6), (["a"], "", 1),
+         (["XY", "bXY", "abXYcd"], "a", 4)]
+
+
+@pytest.mark.parametrize("stops, text, n_tokens", STOPS, ids=lambda x: str(x))
+def test_stop_strings(stops, text, n_tokens, tmp_path):
+    model = chat_models.write_model(tmp_path / "m.gguf", chat_models.bpe_keys(None))
+    (tmp_path / "script").write_text(" ".join(str(ord(c)) for c in "abXYcd"))
+    options = ["-p", "x", "--script", tmp_path / "script", "-n", "6"]
+    for stop in stops:
+        options += ["--stop", stop]
+    answer = sov.run_json(model, *options)
+    assert answer["text"] == text
+    assert answer["tokens"] == [ord(c) for c in "abXYcd"[:n_tokens]]  # up to the stop string's end
+    assert answer["finish_reason"] == ("length" if text == "abXYcd" else "stop")
+    assert sov.succeed("run", "-m", model, *options).stdout.decode() == text + "\n"
+
+
+@pytest.mark.parametrize("stop, text", [("\u20ac", "a"), ("\u20acb", "a"), ("\u20adb", "a\u20acb\u00e9"),
+                                        ("b", "a\u20ac"), ("b\u00e8", "a\u20acb\u00e9")])
+def test_stop_strings_and_characters(stop, text, tmp_path):
+    """What is held back for a stop string and for a character comes out whole, in the stream too."""
+    model = chat_models.write_model(tmp_path / "m.gguf", chat_models.bpe_keys(None))
+    (tmp_path / "script").write_text(" ".join(map(str, "a\u20acb\u00e9".encode())))
+    options = ["-p", "x", "--script", tmp_path / "script", "-n", "7", "--stop", stop]
+    assert sov.run_json(model, *options)["text"] == text
+    process = subprocess.Popen([str(sov.SOV), "run", "-m", str(model), *map(str, options)],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    streamed = ""
+    while piece := os.read(process.stdout.fileno(), 65536):
+        streamed += piece.decode("utf-8")  # strict
+    assert process.wait() == 0 and streamed == text + "\n"
+
+
+def test_stop_string_of_a_real_model():
+    model = sov.model("smollm2")
+    options = ["-p", "The capital of France is", "--greedy", "-n", "30"]
+    whole = sov.run_json(model, *options)["text"]
+    stop = whole[20:27]
+    answer = sov.run_json(model, *options, "--stop", "never", "--stop", stop)
+    assert answer["text"] == whole[:whole.index(stop)] and answer["finish_reason"] == "stop"
+    assert sov.succeed("run", "-m", model, *options, "--stop", stop).stdout.decode() == \
+        answer["text"] + "\n"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return chat_models.write_model(tmp_path_factory.mktemp("cli") / "m.gguf",
+                                   chat_models.bpe_keys(None))
+
+
+def test_logprobs(tiny, tmp_path):
+    """Against the raw logits of the same positions."""
+    answer = sov.run_json(tiny, "-p", "hello", "-n", "6", "--logprobs", "3", "--seed", "4",
+                          "--logit-bias", "65-inf", "--temp", "1.3")
+    n, tokens = len(answer["prompt_tokens"]), answer["tokens"]
+    ids = " ".join(map(str, answer["prompt_tokens"] + tokens)).encode()
+    sov.succeed("logits", "-m", tiny, "--tokens", "-", "--all", "-o", tmp_path / "rows", stdin=ids)
+    rows = np.fromfile(tmp_path / "rows", dtype="<f4").reshape(n + len(tokens), -1)
+    assert len(answer["logprobs"]) == len(tokens) == 6
+    for i, entry in enumerate(answer["logprobs"]):
+        row = rows[n - 1 + i].astype(np.float64)
+        wanted = row - np.log(np.exp(row - row.max()).sum()) - row.max()
+        assert entry["id"] == tokens[i] and abs(entry["logprob"] - wanted[tokens[i]]) < 1e-8
+        best = np.lexsort((np.arange(len(row)), -row))[:3]
+        assert [top["id"] for top in entry["top_logprobs"]] == best.tolist()
+        for top in entry["top_logprobs"]:
+            assert abs(top["logprob"] - wanted[top["id"]]) < 1e-8
+        for item in [entry, *entry["top_logprobs"]]:
+            text = sov.succeed("detokenize", "-m", tiny, "--special",
+                               stdin=str(item["id"]).encode()).stdout
+            assert bytes(item["bytes"]) == text
+            assert item["token"] == text.decode(errors="replace")
+    plain = sov.run_json(tiny, "-p", "hello", "-n", "2", "--logprobs", "0", "--greedy")
+    assert [entry["top_logprobs"] for entry in plain["logprobs"]] == [[], []]
+    many = sov.run_json(tiny, "-p", "hello", "-n", "1", "--logprobs", "1024")  # the whole vocabulary
+    assert len(many["logprobs"][0]["top_logprobs"]) == 270
+    assert "logprobs" not in sov.run_json(tiny, "-p", "hello", "-n", "1")
+
+
+def test_logit_bias(tiny):
+    options = ["-p", "hello", "-n", "5", "--greedy"]
+    free = sov.run_json(tiny, *options)["tokens"]
+    banned = sov.run_json(tiny, *options, "--logit-bias", f"{free[0]}-inf")["tokens"]
+    assert free[0] not in banned
+    forced = sov.run_json(tiny, *options, "--logit-bias", "65+1000", "--logit-bias=66-3.5")
+    assert forced["tokens"] == [65] * 5 and forced["text"] == "AAAAA"
+    done = sov.call("run", "-m", tiny, *options, "--logit-bias", "270+5")
+    assert done.returncode == 1 and b"logit_bias names token 270" in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize("penalty", [["--repeat-penalty", "1000"], ["--presence-penalty", "2"],
+                                     ["--frequency-penalty", "2"]])
+def test_penalties(tiny, penalty, tmp_path):
+    """A bias makes a token the best by 0.5; a penalty takes that away when it sees the token."""
+    prompt = [72, 101, 33, 108]
+
+    def first(ids, *options):
+        return sov.run_json(tiny, "--tokens", "-", "-n", "1", "--greedy", *options,
+                            stdin=" ".join(map(str, ids)).encode())["tokens"][0]
+
+    sov.succeed("logits", "-m", tiny, "--tokens", "-", "-o", tmp_path / "row",
+                stdin=" ".join(map(str, prompt)).encode())
+    row = np.fromfile(tmp_path / "row", dtype="<f4").astype(np.float64)
+    assert abs(row[33]) > 0.6  # so that any of the penalties takes more than 0.5
+    bias = ["--logit-bias", f"33+{row.max() - row[33] + 0.5:.6f}"]
+    assert first(prompt) == row.argmax() != 33
+    assert first(prompt, *bias) == 33
+    for window, seen in (("0", False), ("1", False), ("2", True), ("64", True), ("-1", True)):
+        token = first(prompt, *bias, *penalty, "--repeat-last-n", window)
+        assert (token != 33) == seen, window
+    assert first(prompt, *bias, *penalty) != 33  # 64 by default
+
+
+def test_script(tiny, tmp_path):
+    (tmp_path / "ids").write_text("72 105, 33")
+    answer = sov.run_json(tiny, "-p", "x", "-n", "3", "--script", tmp_path / "ids")
+    assert answer["text"] == "Hi!"
+    longer = sov.run_json(tiny, "-p", "x", "-n", "5", "--greedy", "--script", tmp_path / "ids")
+    ids = answer["prompt_tokens"] + answer["tokens"]
+    rest = sov.run_json(tiny, "--tokens", "-", "-n", "2", "--greedy",
+                        stdin=" ".join(map(str, ids)).encode())
+    assert longer["tokens"] == answer["tokens"] + rest["tokens"]
+    (tmp_path / "ids").write_text("270")
+    done = sov.call("run", "-m", tiny, "-p", "x", "--script", tmp_path / "ids")
+    assert done.returncode == 1 and b"270" in done.stderr
 
 
 def test_context_limit():

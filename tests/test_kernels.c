@@ -577,6 +577,13 @@ struct attention_shape {
     u32 extreme; // 0: ordinary; 1: large scores; 2: a NaN key that is visible
 };
 
+// No huge values, so that scores are of a size at which every position has a say.
+static void tame(f16 *x, usize n) {
+    for (usize i = 0; i < n; i++) {
+        if ((x[i] & 0x7fff) >= 0x7000) x[i] = 0x3c00;
+    }
+}
+
 // Two tiles of different sequences, of which the second is checked whole and the first is there to
 // be left alone (units) and to make rows and positions differ.
 static void check_attention(const struct attention_shape *shape) {
@@ -592,9 +599,7 @@ static void check_attention(const struct attention_shape *shape) {
         f16 *k = cache_row(&cache, cache.k, slot, t), *v = cache_row(&cache, cache.v, slot, t);
         fill_halves(k, cache.n_elements);
         fill_halves(v, cache.n_elements);
-        for (u32 i = 0; i < cache.n_elements && shape->extreme != 1; i++) {
-            if ((k[i] & 0x7fff) >= 0x7000) k[i] = 0x3c00; // scores of a sane size
-        }
+        if (shape->extreme != 1) tame(k, cache.n_elements);
     }
     if (shape->extreme == 2) {
         u32 t = lowest + below(last - lowest + 1);
@@ -604,6 +609,7 @@ static void check_attention(const struct attention_shape *shape) {
     u32 n_q = n_head * head_dim, stride = stride_for(n_q, 2);
     f16 *q = take(((usize)(n_tokens - 1) * stride + n_q) * 2, 0);
     fill_halves(q, (usize)(n_tokens - 1) * stride + n_q);
+    if (shape->extreme != 1) tame(q, (usize)(n_tokens - 1) * stride + n_q);
     u32 positions[1 + OP_ATTENTION_TILE_ROWS] = {0}, slots[1 + OP_ATTENTION_TILE_ROWS] = {0};
     for (u32 i = 1; i < n_tokens; i++) {
         positions[i] = shape->position + i - 1;

@@ -9,6 +9,7 @@
 #pragma once
 #include "engine/engine.h"
 #include "platform/platform.h"
+#include "request/stop.h"
 
 #define CLI_EXIT_INTERRUPTED 130
 #define CLI_FILE_BYTES_MAX (1ull << 30)
@@ -20,8 +21,15 @@ enum option_kind {
     OPTION_I32,
     OPTION_U64,
     OPTION_F32,
-    OPTION_STRING,     // const char *
-    OPTION_POSITIONAL, // const char *, one argument that is not an option
+    OPTION_STRING,      // const char *
+    OPTION_LIST,        // struct option_list, the option may be given again
+    OPTION_POSITIONAL,  // const char *, one argument that is not an option
+    OPTION_POSITIONALS, // struct option_list, all of them
+};
+
+struct option_list {
+    const char **values; // [capacity]
+    u32 n, capacity;
 };
 
 struct option {
@@ -41,6 +49,8 @@ struct command {
 };
 
 int cli_run(const struct command *, const struct platform_start *);
+int cli_chat(const struct command *, const struct platform_start *);
+int cli_template(const struct command *, const struct platform_start *);
 int cli_tokenize(const struct command *, const struct platform_start *);
 int cli_detokenize(const struct command *, const struct platform_start *);
 int cli_logits(const struct command *, const struct platform_start *);
@@ -174,18 +184,21 @@ void output_json_text(struct output *out, struct str s);
 void output_put_utf8(struct output *out, struct str bytes);
 void output_flush(struct output *out);
 
-// The text of tokens, piece by piece, in whole characters: what may still become a character is
-// held back until it is one, or until the end.
+// The text of tokens, piece by piece, in whole characters: what may still become a character, or a
+// stop string, is held back until that is known, or until the end. Behind a stop string nothing is
+// written any more.
 struct piece_stream {
-    struct output *out;
+    struct output *out; // NULL: nothing is written, stop strings are found all the same
     const struct tokenizer *tokenizer;
-    bool json;    // write as the inside of a JSON string
-    bool special; // write special tokens too
+    bool json;                 // write as the inside of a JSON string
+    struct stop_matcher *stop; // or NULL
     usize n_pending;
-    u8 pending[CLI_PIECE_BYTES_MAX + 4];
+    u8 pending[CLI_PIECE_BYTES_MAX + STOP_BYTES_MAX + 4];
 };
 void piece_stream_begin(struct piece_stream *stream, struct output *out,
                         const struct tokenizer *tokenizer, bool json);
+// Ends the text at the matcher's strings; right after begin. The matcher starts anew.
+void piece_stream_stop_at(struct piece_stream *stream, struct stop_matcher *stop);
 void piece_stream_put(struct piece_stream *stream, u32 token);
 // Bytes that were decoded already; at most CLI_PIECE_BYTES_MAX.
 void piece_stream_put_bytes(struct piece_stream *stream, struct str bytes);

@@ -8,12 +8,26 @@ static const struct command commands[] = {
      "The text streams to stdout; one line of figures follows on stderr. The same model, prompt,\n"
      "options and seed give the same bytes on every machine, whatever -t, --prefill-chunk and\n"
      "--force-isa say. Sampling applies temperature, top-k, top-p and min-p, in this order\n"
-     "(llama.cpp applies the temperature last). --json prints one object: prompt_tokens (ids),\n"
-     "tokens (ids of the answer, without an end token), text, finish_reason (stop, length or\n"
-     "cancelled), seed, timings. Ctrl-C ends the answer; the exit code is 130 then.\n\n"
+     "(llama.cpp applies the temperature last). End tokens are never shown, nor are stop strings\n"
+     "and what follows them. --json prints one object: prompt_tokens (ids), tokens (ids of the\n"
+     "answer without an end token, but with those that hold a stop string), text, logprobs when\n"
+     "asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C ends the\n"
+     "answer; the exit code is 130 then.\n\n"
      "example:\n"
      "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
      cli_run},
+    {"chat", "talk with a chat model", "chat -m MODEL [--system TEXT] [options]",
+     "On a terminal the line can be edited (arrows, Ctrl-A E U K W, up and down for earlier\n"
+     "lines); Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands. Without a terminal\n"
+     "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
+     "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
+     cli_chat},
+    {"template", "what a chat template makes of messages",
+     "template [-m MODEL] [--template NAME] [options] [MESSAGE ...]",
+     "Without a model: the names for --template. With a model: what its template was taken for.\n"
+     "With messages: the prompt, special tokens as text.\n\n"
+     "example:\n  sov template -m MODEL \"Hello\" \"Hello! How can I help?\" \"What is 2 + 2?\"\n",
+     cli_template},
     {"tokenize", "text on stdin to token ids on stdout",
      "tokenize -m MODEL [--special] [--bos] < text",
      "example:\n  printf 'Hello world' | sov tokenize -m MODEL\n", cli_tokenize},
@@ -68,8 +82,8 @@ int cli_version(const struct command *command, const struct platform_start *star
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     if (json) {
-        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n", SOV_VERSION,
-                      __VERSION__, cpu_level_name(cpu_level()));
+        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n",
+                      SOV_VERSION, __VERSION__, cpu_level_name(cpu_level()));
         return output_finish(&out);
     }
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,

@@ -93,7 +93,7 @@ static const struct option *find_option(const struct option *options, u32 n_opti
         }
     }
     for (u32 i = 0; i < n_options; i++) {
-        if (options[i].kind == OPTION_POSITIONAL) continue;
+        if (options[i].kind == OPTION_POSITIONAL || options[i].kind == OPTION_POSITIONALS) continue;
         if (str_equal(name, str_from_z(options[i].name)) ||
             (options[i].long_name != NULL && str_equal(name, str_from_z(options[i].long_name)))) {
             return &options[i];
@@ -102,10 +102,23 @@ static const struct option *find_option(const struct option *options, u32 n_opti
     return NULL;
 }
 
+static bool put_in_list(const struct command *command, const struct option *o, const char *value,
+                        int *exit_code) {
+    struct option_list *list = o->target;
+    if (list->n == list->capacity) {
+        *exit_code =
+            cli_usage_error(command, "%s can be given %u times at most", o->name, list->capacity);
+        return false;
+    }
+    list->values[list->n++] = value;
+    return true;
+}
+
 static bool take_positional(const struct command *command, const struct option *options,
                             u32 n_options, const char *argument, int *exit_code) {
     for (u32 i = 0; i < n_options; i++) {
         const struct option *o = &options[i];
+        if (o->kind == OPTION_POSITIONALS) return put_in_list(command, o, argument, exit_code);
         if (o->kind != OPTION_POSITIONAL || *(const char **)o->target != NULL) continue;
         *(const char **)o->target = argument;
         return true;
@@ -155,6 +168,8 @@ bool cli_parse(const struct command *command, const struct platform_start *start
         if (value == NULL) value = start->args[++i];
         if (o->kind == OPTION_STRING) {
             *(const char **)o->target = value;
+        } else if (o->kind == OPTION_LIST) {
+            if (!put_in_list(command, o, value, exit_code)) return false;
         } else if (!store_number(o, str_from_z(value))) {
             return bad_value(command, o, value, exit_code);
         }

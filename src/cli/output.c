@@ -86,15 +86,20 @@ void piece_stream_begin(struct piece_stream *stream, struct output *out,
     stream->out = out;
     stream->tokenizer = tokenizer;
     stream->json = json;
-    stream->special = false;
+    stream->stop = NULL;
     stream->n_pending = 0;
+}
+
+void piece_stream_stop_at(struct piece_stream *stream, struct stop_matcher *stop) {
+    stop_reset(stop);
+    stream->stop = stop;
 }
 
 static void put_pending(struct piece_stream *stream, usize n) {
     struct str text = {stream->pending, n};
-    if (stream->json) {
+    if (stream->out != NULL && stream->json) {
         output_json_text(stream->out, text);
-    } else {
+    } else if (stream->out != NULL) {
         output_put_utf8(stream->out, text);
     }
     stream->n_pending -= n;
@@ -102,20 +107,29 @@ static void put_pending(struct piece_stream *stream, usize n) {
 }
 
 void piece_stream_put_bytes(struct piece_stream *stream, struct str bytes) {
-    assert(bytes.len <= sizeof stream->pending - stream->n_pending);
-    memcpy(stream->pending + stream->n_pending, bytes.data, bytes.len);
-    stream->n_pending += bytes.len;
+    assert(bytes.len <= CLI_PIECE_BYTES_MAX);
+    u8 *end = stream->pending + stream->n_pending;
+    if (stream->stop != NULL) {
+        stream->n_pending += stop_feed(stream->stop, bytes, end);
+    } else {
+        memcpy(end, bytes.data, bytes.len);
+        stream->n_pending += bytes.len;
+    }
     put_pending(stream, utf8_complete_prefix((struct str){stream->pending, stream->n_pending}));
 }
 
 void piece_stream_put(struct piece_stream *stream, u32 token) {
     u8 piece[CLI_PIECE_BYTES_MAX];
-    usize len =
-        tokenizer_decode(stream->tokenizer, token, stream->special, false, piece, sizeof piece);
+    usize len = tokenizer_decode(stream->tokenizer, token, false, false, piece, sizeof piece);
     piece_stream_put_bytes(stream, (struct str){piece, len});
 }
 
-void piece_stream_end(struct piece_stream *stream) { put_pending(stream, stream->n_pending); }
+void piece_stream_end(struct piece_stream *stream) {
+    if (stream->stop != NULL) {
+        stream->n_pending += stop_finish(stream->stop, stream->pending + stream->n_pending);
+    }
+    put_pending(stream, stream->n_pending);
+}
 
 int output_finish(struct output *out) {
     output_flush(out);

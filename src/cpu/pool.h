@@ -12,6 +12,7 @@ typedef void pool_job(void *argument, u32 worker);
 
 struct pool {
     u32 n_workers;
+    u32 spins; // looks at a word before sleeping; none when there are more workers than CPUs
     pool_job *job;
     void *argument;
     u32 stop;

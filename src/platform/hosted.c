@@ -17,12 +17,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "freestanding/mem.h"
 #include "platform/platform.h"
 #include "platform/system_errors.h"
 
@@ -48,7 +51,7 @@ static struct {
     u64 memory_bytes;
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
-    u32 interrupted; // a watched signal came
+    u32 interrupted; // the number of a watched signal that came
     pthread_mutex_t wait_mutex;
     pthread_cond_t wait_condition;
 } hosted = {.wait_mutex = PTHREAD_MUTEX_INITIALIZER, .wait_condition = PTHREAD_COND_INITIALIZER};
@@ -186,6 +189,32 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
 }
 
 bool platform_is_terminal(int descriptor) { return isatty(descriptor) == 1; }
+
+// --- the terminal ---
+
+static_assert(sizeof(struct termios) <= sizeof(struct platform_terminal), "there is room");
+
+bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
+    struct termios settings;
+    if (tcgetattr(descriptor, &settings) != 0) return false;
+    memcpy(before->settings, &settings, sizeof settings);
+    settings.c_iflag &= ~(tcflag_t)(BRKINT | ISTRIP | INLCR | IGNCR | ICRNL | IXON);
+    settings.c_lflag &= ~(tcflag_t)(ISIG | ICANON | ECHO | IEXTEN);
+    settings.c_cc[VMIN] = 1;
+    settings.c_cc[VTIME] = 0;
+    return tcsetattr(descriptor, TCSADRAIN, &settings) == 0;
+}
+
+void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
+    struct termios settings;
+    memcpy(&settings, before->settings, sizeof settings);
+    while (tcsetattr(descriptor, TCSADRAIN, &settings) != 0 && errno == EINTR) {}
+}
+
+u32 platform_terminal_columns(int descriptor) {
+    struct winsize size = {0};
+    return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 // --- memory ---
 
@@ -360,7 +389,7 @@ void platform_wake_all(const u32 *word) {
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {
-    if (__atomic_exchange_n(&hosted.interrupted, 1, __ATOMIC_RELAXED) == 0) return;
+    if (__atomic_exchange_n(&hosted.interrupted, (u32)number, __ATOMIC_RELAXED) == 0) return;
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -375,4 +404,11 @@ void platform_watch_interrupt(void) {
 
 bool platform_interrupted(void) {
     return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) != 0;
+}
+
+bool platform_forget_interrupt(void) {
+    u32 expected = SIGINT;
+    __atomic_compare_exchange_n(&hosted.interrupted, &expected, 0, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+    return !platform_interrupted();
 }

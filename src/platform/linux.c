@@ -18,6 +18,7 @@
 //     base                  guard page, no access: running off the stack stops the program
 //     base + PAGE_BYTES     stack, PLATFORM_STACK_BYTES, growing down from
 //     ...                   struct platform_thread, at the end
+#include "freestanding/mem.h"
 #include "freestanding/text.h"
 #include "platform/linux_start.h"
 #include "platform/linux_syscall.h"
@@ -35,7 +36,7 @@ static struct {
     u64 memory_bytes;
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
-    u32 interrupted; // a watched signal came
+    u32 interrupted; // the number of a watched signal that came
 } linux_state;
 
 // --- typed system calls ---
@@ -82,6 +83,31 @@ static i64 call_fstat(int descriptor, struct linux_stat *result) {
 }
 
 #define IOCTL_TCGETS 0x5401
+#define IOCTL_TCSETSW 0x5403 // when what was written has gone out
+#define IOCTL_TIOCGWINSZ 0x5413
+
+// The kernel's struct termios.
+struct linux_termios {
+    u32 input, output, control, local;
+    u8 line, characters[19];
+};
+static_assert(sizeof(struct linux_termios) == 36, "the kernel's layout");
+#define TERMIOS_BRKINT 0000002u // of input
+#define TERMIOS_ISTRIP 0000040u
+#define TERMIOS_INLCR 0000100u
+#define TERMIOS_IGNCR 0000200u
+#define TERMIOS_ICRNL 0000400u
+#define TERMIOS_IXON 0002000u
+#define TERMIOS_ISIG 0000001u // of local
+#define TERMIOS_ICANON 0000002u
+#define TERMIOS_ECHO 0000010u
+#define TERMIOS_IEXTEN 0100000u
+#define TERMIOS_VTIME 5 // of characters
+#define TERMIOS_VMIN 6
+
+struct linux_winsize {
+    u16 rows, columns, ignored[2];
+};
 
 static i64 call_ioctl(int descriptor, u64 request, void *argument) {
     return linux_syscall(LINUX_IOCTL, (u64)(i64)descriptor, request, (u64)argument, 0, 0, 0);
@@ -310,8 +336,35 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
 }
 
 bool platform_is_terminal(int descriptor) {
-    u8 settings[128]; // the kernel's struct termios has 36 bytes
-    return call_ioctl(descriptor, IOCTL_TCGETS, settings) == 0;
+    struct linux_termios settings;
+    return call_ioctl(descriptor, IOCTL_TCGETS, &settings) == 0;
+}
+
+// --- the terminal ---
+
+static_assert(sizeof(struct linux_termios) <= sizeof(struct platform_terminal), "there is room");
+
+bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
+    struct linux_termios settings;
+    if (call_ioctl(descriptor, IOCTL_TCGETS, &settings) < 0) return false;
+    memcpy(before->settings, &settings, sizeof settings);
+    settings.input &= ~(TERMIOS_BRKINT | TERMIOS_ISTRIP | TERMIOS_INLCR | TERMIOS_IGNCR |
+                        TERMIOS_ICRNL | TERMIOS_IXON);
+    settings.local &= ~(TERMIOS_ISIG | TERMIOS_ICANON | TERMIOS_ECHO | TERMIOS_IEXTEN);
+    settings.characters[TERMIOS_VMIN] = 1;
+    settings.characters[TERMIOS_VTIME] = 0;
+    return call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == 0;
+}
+
+void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
+    struct linux_termios settings;
+    memcpy(&settings, before->settings, sizeof settings);
+    while (call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == -EINTR) {}
+}
+
+u32 platform_terminal_columns(int descriptor) {
+    struct linux_winsize size = {0};
+    return call_ioctl(descriptor, IOCTL_TIOCGWINSZ, &size) == 0 ? size.columns : 0;
 }
 
 // --- memory ---
@@ -525,7 +578,7 @@ static_assert(LINUX_RT_SIGRETURN == 15, "the number in signal_restorer");
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {
-    if (__atomic_exchange_n(&linux_state.interrupted, 1, __ATOMIC_RELAXED) == 0) return;
+    if (__atomic_exchange_n(&linux_state.interrupted, (u32)number, __ATOMIC_RELAXED) == 0) return;
     const struct linux_sigaction by_default = {.handler = SIG_DFL};
     call_rt_sigaction(number, &by_default);
     raise_signal(number);
@@ -545,4 +598,11 @@ void platform_watch_interrupt(void) {
 
 bool platform_interrupted(void) {
     return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) != 0;
+}
+
+bool platform_forget_interrupt(void) {
+    u32 expected = SIGINT;
+    __atomic_compare_exchange_n(&linux_state.interrupted, &expected, 0, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+    return !platform_interrupted();
 }

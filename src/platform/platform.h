@@ -53,6 +53,18 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) MUST_CHECK;
 bool platform_is_terminal(int descriptor);
 
+// --- the terminal ---
+// Settings of a terminal, as the system keeps them.
+struct platform_terminal {
+    u8 settings[64];
+};
+// Keys one by one as bytes instead of lines: no echo, no signals from keys, no translation of CR.
+// Output stays as it is. False, with nothing changed, when the descriptor is not a terminal; else
+// *before is what platform_terminal_restore wants.
+bool platform_terminal_raw(int descriptor, struct platform_terminal *before);
+void platform_terminal_restore(int descriptor, const struct platform_terminal *before);
+u32 platform_terminal_columns(int descriptor); // 0 when the system does not know
+
 // --- memory ---
 // Zeroed pages, page-aligned; NULL when the system refuses. Counted by platform_memory_mapped.
 void *platform_memory_map(usize bytes) MUST_CHECK;
@@ -94,3 +106,6 @@ void platform_wake_all(const u32 *word);
 // From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 void platform_watch_interrupt(void);
 bool platform_interrupted(void);
+// Forgets a SIGINT (Ctrl-C), so that the next one is a first one again. A SIGTERM stays. Returns
+// whether there is nothing to stop for any more.
+bool platform_forget_interrupt(void);

@@ -227,6 +227,8 @@ u32 tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 
 u32 tokenizer_eos(const struct tokenizer *t) { return t->eos; }
 
+bool tokenizer_adds_bos(const struct tokenizer *t) { return t->add_bos; }
+
 bool tokenizer_is_end(const struct tokenizer *t, u32 id) {
     return id < t->n_tokens && (t->attributes[id] & ATTRIBUTE_END) != 0;
 }

@@ -105,6 +105,8 @@ usize tokenizer_piece_bytes_max(const struct tokenizer *); // at least 1
 u32 tokenizer_n_tokens(const struct tokenizer *);
 u32 tokenizer_bos(const struct tokenizer *); // TOKEN_NONE when there is none
 u32 tokenizer_eos(const struct tokenizer *);
+// Whether TOKENIZE_BOS_EOS puts BOS in front.
+bool tokenizer_adds_bos(const struct tokenizer *);
 // True for tokens that end an answer: EOS, EOT and the known end tokens of the vocabulary
 // (<|im_end|>, <|eot_id|>, <end_of_turn>, ...; the list is in tokenizer_vocab.c). False for ids
 // outside the vocabulary.

@@ -74,6 +74,19 @@ static const struct {
     {"<MID>", false},
     {"▁<MID>", false},
     {"<|code_middle|>", false},
+    // Heads of turns in chat templates; llama.cpp leaves these to the file.
+    {"<|im_start|>", false},
+    {"<|im_sep|>", false},
+    {"<start_of_turn>", false},
+    {"<|start_header_id|>", false},
+    {"<|end_header_id|>", false},
+    {"<|system|>", false},
+    {"<|user|>", false},
+    {"<|assistant|>", false},
+    {"[INST]", false},
+    {"[/INST]", false},
+    {"[SYSTEM_PROMPT]", false},
+    {"[/SYSTEM_PROMPT]", false},
 };
 
 static u64 slots_for(u64 n) {
@@ -123,14 +136,16 @@ static enum sov_status check_source(struct tokenizer *t, const struct tokenizer_
     if (source->n_tokens == 0 || source->tokens == NULL)
         return fault_set(fault, SOV_ERR_FORMAT, "the vocabulary has no tokens");
     if (source->n_tokens > TOKENIZER_VOCAB_MAX)
-        return fault_set(fault, SOV_ERR_LIMIT, "the vocabulary has %u tokens; at most %u are taken",
-                         source->n_tokens, TOKENIZER_VOCAB_MAX);
+        return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                         "the vocabulary has %u tokens; at most %u are taken", source->n_tokens,
+                         TOKENIZER_VOCAB_MAX);
     if (!t->is_spm && source->merges == NULL)
         return fault_set(fault, SOV_ERR_FORMAT,
                          "tokenizer.ggml.merges is missing, and the model is \"gpt2\"");
     if (source->n_merges > TOKENIZER_MERGES_MAX)
-        return fault_set(fault, SOV_ERR_LIMIT, "the vocabulary has %u merges; at most %u are taken",
-                         source->n_merges, TOKENIZER_MERGES_MAX);
+        return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                         "the vocabulary has %u merges; at most %u are taken", source->n_merges,
+                         TOKENIZER_MERGES_MAX);
     t->n_tokens = source->n_tokens;
     t->n_merges = t->is_spm ? 0 : source->n_merges;
     t->strings = source->tokens;
@@ -175,8 +190,8 @@ static enum sov_status insert_token(struct tokenizer *t, u32 id, struct sov_faul
             return fault_set(fault, SOV_ERR_FORMAT, "tokens %u and %u have the same text \"%.*s\"",
                              other, id, STR_ARG(text));
     }
-    return fault_set(fault, SOV_ERR_LIMIT, "the texts of too many tokens have one hash (token %u)",
-                     id);
+    return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                     "the texts of too many tokens have one hash (token %u)", id);
 }
 
 static enum sov_status read_tokens(struct tokenizer *t, const struct tokenizer_source *source,
@@ -186,7 +201,7 @@ static enum sov_status read_tokens(struct tokenizer *t, const struct tokenizer_s
         u64 offset = (u64)(at - source->tokens);
         struct str text = next_string(&at);
         if (offset > 0xffffffff || text.len > 0xffffffff)
-            return fault_set(fault, SOV_ERR_LIMIT, "the token texts take more than 4 GiB");
+            return fault_set(fault, SOV_ERR_UNSUPPORTED, "the token texts take more than 4 GiB");
         t->offsets[id] = (u32)offset;
         i32 type = source->types == NULL ? TOKEN_NORMAL : load_i32(source->types + 4 * (u64)id);
         if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
@@ -200,7 +215,7 @@ static enum sov_status read_tokens(struct tokenizer *t, const struct tokenizer_s
         if (t->is_spm && t->scores != NULL) {
             f32 score = load_f32(t->scores + 4 * (u64)id);
             if (score != score)
-                return fault_set(fault, SOV_ERR_NON_FINITE, "the score of token %u is not a number",
+                return fault_set(fault, SOV_ERR_FORMAT, "the score of token %u is not a number",
                                  id);
         }
         t->piece_bytes_max = MAX(t->piece_bytes_max, (u32)text.len);
@@ -281,7 +296,7 @@ static enum sov_status insert_merge(struct tokenizer *t, u32 rank, struct sov_fa
         // The same pair again: the first one, of the better rank, holds.
         if (other->left == merge.left && other->right == merge.right) return SOV_OK;
     }
-    return fault_set(fault, SOV_ERR_LIMIT, "too many merges have one hash (merge %u)", rank);
+    return fault_set(fault, SOV_ERR_UNSUPPORTED, "too many merges have one hash (merge %u)", rank);
 }
 
 static enum sov_status read_merges(struct tokenizer *t, const struct tokenizer_source *source,
