@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of a GGUF directory to shaped, typed views. Which tensors an architecture has is data: one
-// row of arch_table, with the tensors of one layer and those outside the layers. A new architecture
-// is a new row.
+// Names of a GGUF directory to shaped, typed views. Which tensors an architecture has is data: a
+// row of arch_table, and its bit in the rows of layer_roles and outer_roles.
 //
 // The loader reads hyperparameters first, in an order in which each is checked against what is
 // known already, then the tensors against the hyperparameters. Its status sticks: after the first
@@ -52,13 +51,14 @@ enum role_flags {
     ROLE_POSITIVE = 4, // a vector with values above 0
 };
 
-// A tensor of an architecture: its name (behind "blk.N." for those of a layer), the place of its
-// view in struct layer_weights or struct model, and its shape.
+// A tensor: its name (behind "blk.N." for those of a layer), the place of its view in struct
+// layer_weights or struct model, its shape, and the architectures that have it.
 struct tensor_role {
     const char *name;
     usize place;
     enum dim k, rows;
     u32 flags;
+    u32 archs; // set of 1 << enum model_arch
 };
 
 // A key (behind the architecture's name) that asks for something this program does not have, unless
@@ -73,74 +73,44 @@ struct arch_info {
     bool rope_neox;
     bool scales_embedding; // by sqrt(n_embd)
     bool has_window;       // some layers are local: see read_window
-    const struct tensor_role *layer_roles;
-    u32 n_layer_roles;
-    const struct tensor_role *outer_roles;
-    u32 n_outer_roles;
 };
 
 #define NORM (ROLE_VECTOR | ROLE_REQUIRED)
 #define IN_LAYER(member) offsetof(struct layer_weights, member)
 #define IN_MODEL(member) offsetof(struct model, member)
 
-static const struct tensor_role llama_layer_roles[] = {
-    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED},
-    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED},
-    {"attn_q.bias", IN_LAYER(attn_q_bias), DIM_Q, DIM_ONE, ROLE_VECTOR},
-    {"attn_k.bias", IN_LAYER(attn_k_bias), DIM_KV, DIM_ONE, ROLE_VECTOR},
-    {"attn_v.bias", IN_LAYER(attn_v_bias), DIM_KV, DIM_ONE, ROLE_VECTOR},
-    {"attn_output.bias", IN_LAYER(attn_output_bias), DIM_EMBD, DIM_ONE, ROLE_VECTOR},
-    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
-};
+#define LLAMA (1u << MODEL_LLAMA)
+#define GEMMA3 (1u << MODEL_GEMMA3)
+#define QWEN2 (1u << MODEL_QWEN2)
+#define QWEN3 (1u << MODEL_QWEN3)
+#define ALL ((1u << MODEL_ARCH_COUNT) - 1)
 
-static const struct tensor_role gemma3_layer_roles[] = {
-    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED},
-    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_q_norm.weight", IN_LAYER(attn_q_norm), DIM_HEAD, DIM_ONE, NORM},
-    {"attn_k_norm.weight", IN_LAYER(attn_k_norm), DIM_HEAD, DIM_ONE, NORM},
-    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED},
-    {"post_attention_norm.weight", IN_LAYER(attn_post_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
-    {"post_ffw_norm.weight", IN_LAYER(ffn_post_norm), DIM_EMBD, DIM_ONE, NORM},
-};
-
-static const struct tensor_role qwen3_layer_roles[] = {
-    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED},
-    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED},
-    {"attn_q_norm.weight", IN_LAYER(attn_q_norm), DIM_HEAD, DIM_ONE, NORM},
-    {"attn_k_norm.weight", IN_LAYER(attn_k_norm), DIM_HEAD, DIM_ONE, NORM},
-    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED},
-    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED},
-    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED},
+static const struct tensor_role layer_roles[] = {
+    {"attn_norm.weight", IN_LAYER(attn_norm), DIM_EMBD, DIM_ONE, NORM, ALL},
+    {"attn_q.weight", IN_LAYER(attn_q), DIM_EMBD, DIM_Q, ROLE_REQUIRED, ALL},
+    {"attn_k.weight", IN_LAYER(attn_k), DIM_EMBD, DIM_KV, ROLE_REQUIRED, ALL},
+    {"attn_v.weight", IN_LAYER(attn_v), DIM_EMBD, DIM_KV, ROLE_REQUIRED, ALL},
+    {"attn_q.bias", IN_LAYER(attn_q_bias), DIM_Q, DIM_ONE, ROLE_VECTOR, LLAMA | QWEN2},
+    {"attn_k.bias", IN_LAYER(attn_k_bias), DIM_KV, DIM_ONE, ROLE_VECTOR, LLAMA | QWEN2},
+    {"attn_v.bias", IN_LAYER(attn_v_bias), DIM_KV, DIM_ONE, ROLE_VECTOR, LLAMA | QWEN2},
+    {"attn_q_norm.weight", IN_LAYER(attn_q_norm), DIM_HEAD, DIM_ONE, NORM, GEMMA3 | QWEN3},
+    {"attn_k_norm.weight", IN_LAYER(attn_k_norm), DIM_HEAD, DIM_ONE, NORM, GEMMA3 | QWEN3},
+    {"attn_output.weight", IN_LAYER(attn_output), DIM_Q, DIM_EMBD, ROLE_REQUIRED, ALL},
+    {"attn_output.bias", IN_LAYER(attn_output_bias), DIM_EMBD, DIM_ONE, ROLE_VECTOR, LLAMA | QWEN2},
+    {"post_attention_norm.weight", IN_LAYER(attn_post_norm), DIM_EMBD, DIM_ONE, NORM, GEMMA3},
+    {"ffn_norm.weight", IN_LAYER(ffn_norm), DIM_EMBD, DIM_ONE, NORM, ALL},
+    {"ffn_gate.weight", IN_LAYER(ffn_gate), DIM_EMBD, DIM_FF, ROLE_REQUIRED, ALL},
+    {"ffn_up.weight", IN_LAYER(ffn_up), DIM_EMBD, DIM_FF, ROLE_REQUIRED, ALL},
+    {"ffn_down.weight", IN_LAYER(ffn_down), DIM_FF, DIM_EMBD, ROLE_REQUIRED, ALL},
+    {"post_ffw_norm.weight", IN_LAYER(ffn_post_norm), DIM_EMBD, DIM_ONE, NORM, GEMMA3},
 };
 
 static const struct tensor_role outer_roles[] = {
-    {"token_embd.weight", IN_MODEL(token_embd), DIM_EMBD, DIM_VOCAB, ROLE_REQUIRED},
-    {"output_norm.weight", IN_MODEL(output_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"output.weight", IN_MODEL(output), DIM_EMBD, DIM_VOCAB, 0},
-};
-
-static const struct tensor_role llama_outer_roles[] = {
-    {"token_embd.weight", IN_MODEL(token_embd), DIM_EMBD, DIM_VOCAB, ROLE_REQUIRED},
-    {"output_norm.weight", IN_MODEL(output_norm), DIM_EMBD, DIM_ONE, NORM},
-    {"output.weight", IN_MODEL(output), DIM_EMBD, DIM_VOCAB, 0},
-    {"rope_freqs.weight", IN_MODEL(rope_freqs), DIM_ROPE_HALF, DIM_ONE,
-     ROLE_VECTOR | ROLE_POSITIVE},
+    {"token_embd.weight", IN_MODEL(token_embd), DIM_EMBD, DIM_VOCAB, ROLE_REQUIRED, ALL},
+    {"output_norm.weight", IN_MODEL(output_norm), DIM_EMBD, DIM_ONE, NORM, ALL},
+    {"output.weight", IN_MODEL(output), DIM_EMBD, DIM_VOCAB, 0, ALL},
+    {"rope_freqs.weight", IN_MODEL(rope_freqs), DIM_ROPE_HALF, DIM_ONE, ROLE_VECTOR | ROLE_POSITIVE,
+     LLAMA},
 };
 
 static const struct neutral_key neutral_keys[] = {
@@ -161,43 +131,13 @@ static const struct neutral_key neutral_keys[] = {
 static const struct neutral_key no_window = {"attention.sliding_window", 0, 0};
 
 static const struct arch_info arch_table[MODEL_ARCH_COUNT] = {
-    [MODEL_LLAMA] =
-        {
-            .name = "llama",
-            .layer_roles = llama_layer_roles,
-            .n_layer_roles = COUNT_OF(llama_layer_roles),
-            .outer_roles = llama_outer_roles,
-            .n_outer_roles = COUNT_OF(llama_outer_roles),
-        },
-    [MODEL_GEMMA3] =
-        {
-            .name = "gemma3",
-            .rope_neox = true,
-            .scales_embedding = true,
-            .has_window = true,
-            .layer_roles = gemma3_layer_roles,
-            .n_layer_roles = COUNT_OF(gemma3_layer_roles),
-            .outer_roles = outer_roles,
-            .n_outer_roles = COUNT_OF(outer_roles),
-        },
-    [MODEL_QWEN2] =
-        {
-            .name = "qwen2",
-            .rope_neox = true,
-            .layer_roles = llama_layer_roles,
-            .n_layer_roles = COUNT_OF(llama_layer_roles),
-            .outer_roles = outer_roles,
-            .n_outer_roles = COUNT_OF(outer_roles),
-        },
-    [MODEL_QWEN3] =
-        {
-            .name = "qwen3",
-            .rope_neox = true,
-            .layer_roles = qwen3_layer_roles,
-            .n_layer_roles = COUNT_OF(qwen3_layer_roles),
-            .outer_roles = outer_roles,
-            .n_outer_roles = COUNT_OF(outer_roles),
-        },
+    [MODEL_LLAMA] = {.name = "llama"},
+    [MODEL_GEMMA3] = {.name = "gemma3",
+                      .rope_neox = true,
+                      .scales_embedding = true,
+                      .has_window = true},
+    [MODEL_QWEN2] = {.name = "qwen2", .rope_neox = true},
+    [MODEL_QWEN3] = {.name = "qwen3", .rope_neox = true},
 };
 
 // --- reading keys ---
@@ -570,16 +510,19 @@ static void bind_tensor(struct loader *l, const struct tensor_role *role, struct
 
 static void bind_tensors(struct loader *l) {
     struct model *model = l->model;
-    for (u32 i = 0; i < l->arch->n_outer_roles; i++) {
-        const struct tensor_role *role = &l->arch->outer_roles[i];
+    u32 arch = 1u << model->params.arch;
+    for (u32 i = 0; i < COUNT_OF(outer_roles); i++) {
+        const struct tensor_role *role = &outer_roles[i];
+        if ((role->archs & arch) == 0) continue;
         struct text t = TEXT_OVER_ARRAY(l->name);
         text_format(&t, "%s", role->name);
         assert(!t.truncated);
         bind_tensor(l, role, (struct weight *)(void *)((u8 *)model + role->place));
     }
     for (u32 layer = 0; layer < model->params.n_layer; layer++) {
-        for (u32 i = 0; i < l->arch->n_layer_roles && l->status == SOV_OK; i++) {
-            const struct tensor_role *role = &l->arch->layer_roles[i];
+        for (u32 i = 0; i < COUNT_OF(layer_roles) && l->status == SOV_OK; i++) {
+            const struct tensor_role *role = &layer_roles[i];
+            if ((role->archs & arch) == 0) continue;
             struct text t = TEXT_OVER_ARRAY(l->name);
             text_format(&t, "blk.%u.%s", layer, role->name);
             assert(!t.truncated);
