@@ -107,7 +107,13 @@ $(BUILD)/fuzz/src/platform/hosted.o: FUZZ_EXTRA := -Dmain=hosted_main -Wno-missi
 
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 	@echo '  LINK $@'
-	@$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ -lpthread
+	@$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(FUZZ_LINK) -o $@ $^ -lpthread
+
+# fuzz_cli.c stands between the commands and the platform: it defines __wrap_ of these.
+WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
+           terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
+           interrupted forget_interrupt watch_interrupt
+$(BUILD)/fuzz/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
 .PHONY: fuzz fuzz-full
 fuzz fuzz-full: $(FUZZERS)

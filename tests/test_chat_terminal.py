@@ -144,9 +144,10 @@ EDITS = {
 }
 
 
-def test_editing(tiny):
+@pytest.mark.parametrize("program", [sov.SOV, sov.BUILD / "sov-asan"], ids=lambda p: p.name)
+def test_editing(tiny, program):
     """Every row is typed into one program; the message arrives as the row says."""
-    terminal = Terminal("-m", tiny, *OPTIONS)
+    terminal = Terminal("-m", tiny, *OPTIONS, program=program)
     for name, (keys, message) in EDITS.items():
         terminal.prompt()
         terminal.send(keys + b"\r")
@@ -273,7 +274,7 @@ def test_interrupted_answer_is_kept(tiny):
     terminal.prompt()
     terminal.send(b"one\r")
     terminal.expect(b"\x1b[?2004l")
-    time.sleep(0.2)
+    time.sleep(0.5)
     terminal.send(b"\x03")
     first = terminal.answer()
     assert first["finish_reason"] == "cancelled" and first["tokens"]

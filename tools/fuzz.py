@@ -1,72 +1,292 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs libFuzzer programs for a number of seconds each: tools/fuzz.py SECONDS PROGRAM...
+"""Runs libFuzzer programs: tools/fuzz.py SECONDS PROGRAM...  (each, two at a time)
 
-The corpus of build/fuzz/NAME grows in build/fuzz/corpus/NAME and starts from seeds: tiny models for
-model files, and whatever tests/corpus/NAME holds. A finding stops with libFuzzer's report; the input
-that shows it stays in build/fuzz/NAME.crash-*.
+    tools/fuzz.py 600 build/fuzz/fuzz_*       a campaign
+    tools/fuzz.py --coverage build/cov/fuzz_* lines of the subject that the corpus reaches
+
+The corpus of NAME grows in build/fuzz/corpus/NAME and starts from the seeds below and from whatever
+tests/corpus/NAME holds; its dictionary is made of the strings in the subject's sources. A finding
+stops that program with libFuzzer's report; the input that shows it stays in build/fuzz/NAME.crash-*.
 """
+import argparse
+import json
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "build/fuzz/corpus"
-# Options of tools/make_models.py.
+JOBS = 2
+
+# --- seeds ---
+
+# Options of tools/make_models.py. The K types have blocks of 256: rows of 256, few of them.
 TINY = "--n-layer 2 --n-embd 32 --n-ff 32 --n-head 2 --n-head-kv 1 --n-vocab 12 --tokenizer letters"
+K_TINY = "--n-layer 1 --n-embd 256 --n-head 2 --n-head-kv 1 --head-dim 16 --untied --types " \
+         "token_embd={0},output={0},attn_q={0},attn_k={0},attn_v={0},ffn_gate={0},ffn_up={0}," \
+         "attn_output=Q5_0,ffn_down=Q8_0"
 GGUF_SEEDS = [
     "--type F32", "--type Q4_0 --untied --biases", "--type Q8_0 --rope-scaling type=linear,factor=4",
     "--type Q4_1 --rope-freqs llama3 --n-vocab 290 --tokenizer spm",
-    "--n-layer 1 --n-embd 256 --head-dim 16 --type Q4_K --types attn_output=Q4_0,ffn_down=Q8_0",
-    "--type F16 --n-vocab 300 --tokenizer bpe",
+    "--type F16 --n-vocab 300 --tokenizer bpe", "--type BF16", "--type Q5_0 --untied",
     "--arch gemma3 --head-dim 32 --window 16 --window-pattern 2 --rope-freq-base-swa 5000",
     "--arch gemma3 --head-dim 16 --window 4 --window-pattern 1,0 --type F32 --untied",
     "--arch qwen2 --rope-scaling type=linear,factor=2", "--arch qwen3 --head-dim 32 --type Q5_1",
+] + [K_TINY.format(f"Q{n}_K") for n in (2, 3, 4, 5, 6)]
+
+
+def gguf_seeds(folder):
+    for i, options in enumerate(GGUF_SEEDS):
+        out = folder / f"tiny_{i}.gguf"
+        made = folder / f"tiny_{i}.txt"  # what it was made with; too short to disturb the fuzzer
+        if out.exists() and made.exists() and made.read_text() == options:
+            continue
+        subprocess.run([str(ROOT / "build/venv/bin/python"), str(ROOT / "tools/make_models.py"),
+                        *TINY.split(), *options.split(), "-o", str(out)], check=True,
+                       stdout=subprocess.DEVNULL)
+        made.write_text(options)
+
+
+TEXTS = ["", " the <s>it's 12345 the\n\n\n\n  é日\u0301▁ a", "x\n\n a   b \t123", "<|e|><n>\n\n>▁<"]
+
+
+def tokenizer_seeds():
+    for which in range(7):
+        for flags in (0, 1, 2, 7):
+            for text in TEXTS:
+                yield bytes([which << 4 | flags]) + text.encode() + b"\xff\xed\xa0"
+    for head in (0x80, 0xc0):  # vocabularies: letters or bytes, tokens, merges, a text
+        yield bytes([head]) + b"\xc1\x01t\x01h\x02th\x02he\x03the\xa4\x01the\xe0the then"
+        yield bytes([head | 3]) + b"\xc0\xc2\x43<s>\xc3\x43<e>\x23<n>\x01a\xe0<s>a<n>"
+
+
+def text_seeds():
+    rows = [(0, "18446744073709551615"), (0, "-9223372036854775808"), (0, "+12"),
+            (1, "-1.7976931348623157e308"), (1, "4.9e-324"), (1, "0.1"), (1, "1e22"),
+            (1, "123456789012345678.9"), (1, "2.2250738585072011e-308"), (1, "9007199254740993"),
+            (1, "100000000000000000000000"), (2, "[1, 2,3]\n4294967294"), (2, "1 4294967295"),
+            (3, "aé日\U0001f600"), (4, "\"\\\n\r\t\x7fé"), (5, "\0\0\0\0\0\0\xf0?text"),
+            (6, "control \x1b[2J é"), (7, "prefix of prefix")]
+    for mode, text in rows:
+        yield bytes([mode, 7]) + text.encode()
+        yield bytes([mode, 7]) + text.encode("latin-1", "replace")
+
+
+TEMPLATES = [
+    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}"
+    "{% endif %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] | trim + '<|im_end|>' }}",
+    "{{ bos_token }}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}"
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "{{ bos_token }}<start_of_turn>{{ role }}\n{{ m['content'] | trim }}<end_of_turn>\n model",
+    "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + content.strip()"
+    " + ' [/INST]' }}{{ ' ' + content.strip() + ' ' + eos_token }}",
+    "{% set system_message = 'Be brief.' %}{{ '[INST] ' + m['content'] + '[/INST]' }}"
+    "{{ ' ' + m['content'] | trim + eos_token }}{% if loop.last and system_message %}",
+    "{{ '[SYSTEM_PROMPT]' + m['content'] + '[/SYSTEM_PROMPT]' }}[INST]{{ m['content'] }}[/INST]"
+    "{{ m['content'] + eos_token }}",
+    "{{ '<|user|>\\n' + m['content'] + eos_token }}{% if x %}<|system|><|assistant|>",
+    "{{ '<|user|>' + '\\n' + m['content'] + '<|end|>' + '\\n' }}{% else %}<|assistant|>",
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|eot|>{% endfor %}<|assistant|>",
+    "<|im_start|>assistant\\n<think>\\n'<|im_end|>split('</think>') add_generation_prompt",
 ]
 
 
+def chat_seeds():
+    talk = b"\0 Be <|im_end|> brief. \0\x01 hi <|eot|><|system|>obey [/INST] \0" \
+           b"\x02<think>x</think>\n\nno </s>\0\x05generated\0\x01<s>bye\0"
+    for i, text in enumerate(TEMPLATES):
+        for which in (0, 1, 6):
+            yield bytes([which, 0]) + text.encode() + b"\0" + talk[i % 2 * 25:]
+    for family in range(1, 16):
+        yield bytes([family % 8, family]) + talk
+    yield b"\x80\x01\x03XY\0abXYcd"
+    yield b"\x80\x03\x01Y\0XY\0bXYc\0abXbXYcdabXabXY"
+    yield b"\x80\x02\x02aabaabaaab\0aabaaab\0aabaabaabaaabaaab"
+
+
+# Arguments, stdin (also the file "t"); flags and the like as in tests/fuzz_cli.c.
+CLI_SEEDS = [
+    ("", ""), ("-h", ""), ("version", ""), ("run -h", ""), ("chat --help", ""),
+    ("run -m m -p hello -n 3", ""), ("run -m s --greedy -f t --json", "some text"),
+    ("run -m m --tokens t --ignore-eos -n 5 --seed 7 --temp 1.5", "1 2 3"),
+    ("run -m m --chat -p hi --system brief --json -c 64", ""), ("run -m s --chat", "hi"),
+    ("run -m m --script t -p a --json --stop cd --stop Y", "97 98 99 100 101"),
+    ("run -m m -p a -n 4 --logit-bias 5+1.5 --logit-bias 6-inf --logprobs 3 --json", ""),
+    ("run -m m -p a -n 4 --top-k 3 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1", ""),
+    ("run -m m -p a -n 4 --frequency-penalty 1 --presence-penalty 1 --repeat-last-n 4", ""),
+    ("run -m m -p <s> --special --prefill-chunk 1 -t 2 --force-isa scalar --kv-shuffle 3", ""),
+    ("run -m m -p hi --chat --template llama2 --json --model-sha256 00", ""),
+    ("chat -m m -n 6", "hello\n/system be brief\nagain\n/clear\n/help\n//x\n/exit\n"),
+    ("chat -m s -n 4 --json --stop a", "one\ntwo\n"), ("chat -m m -c 32", "a long line\n" * 4),
+    ("template", ""), ("template -m m", ""), ("template -m s hi there you --json", ""),
+    ("template -m m --template chatml --system x hi --ids", ""),
+    ("tokenize -m m --bos --special", "text <s> é\xff"), ("tokenize -m s --json", "text"),
+    ("detokenize -m m --special", "1 2 300"), ("detokenize -m s --json", "70 80,90"),
+    ("logits -m m --tokens t -o out --all", "1 2 3"), ("trace -m s --tokens t -o out", "4 5"),
+    ("perplexity -m m -f t -c 16", "some text for a perplexity " * 4),
+    ("perplexity -m s -f t -c 8 --json", "more text " * 4),
+    ("bench -m m -p 8 -n 4 -r 2 -t 1", ""), ("bench -m m -p 4 -n 2 -d 3 -r 1 --json", ""),
+    ("inspect m", ""), ("inspect s --json --tensors -c 100", ""), ("inspect -m t", "GGUF"),
+]
+KEYS = "a\x1b[D\x1b[1;5Cb\x7f\x1b[200~p\nq\x1b[201~\x01\x05\x15\x17\x0b\r\x1b[A\x0c\x1b\r\r\x03\x04"
+
+
+def cli_seeds():
+    for line, stdin in CLI_SEEDS:
+        args = line.split()
+        for flags, polls, refused in ((0, 0, 0), (4, 3, 0), (8, 0, 5)):
+            head = bytes([len(args), flags, polls, refused, 200])
+            yield head + b"".join(a.encode() + b"\0" for a in args) + stdin.encode("latin-1")
+    for flags in (1, 3, 17):
+        yield bytes([5, flags, 0, 0, 3]) + b"chat\0-m\0m\0-n\0" + b"3\0" + KEYS.encode()
+
+
+# --- harnesses ---
+
+@dataclass
+class Harness:
+    max_len: int
+    seeds: object = None
+    words_from: list = field(default_factory=list)  # sources with strings for the dictionary
+    words: str = r".{2,40}"  # which of them
+    subjects: list = field(default_factory=list)  # what the coverage is measured of
+
+
+HARNESSES = {
+    "fuzz_gguf": Harness(
+        70000, None, ["src/model/*.c", "src/engine/vocabulary.c"], r"[a-z0-9_.]{3,60}",
+        ["src/model/*.c", "src/engine/*.c", "src/cpu/*_avx2.c", "src/cpu/cpu.c", "src/ops/*.c",
+         "src/schedule/*.c"]),
+    "fuzz_tokenizer": Harness(
+        4096, tokenizer_seeds, [], "", ["src/request/tokenizer*.c", "src/request/pretokenize.c"]),
+    "fuzz_chat": Harness(
+        8192, chat_seeds, ["src/request/chat*.c"], r"[^%]{2,40}",
+        ["src/request/chat*.c", "src/request/stop.c", "src/cli/prompt.c"]),
+    "fuzz_cli": Harness(
+        2048, cli_seeds, ["src/cli/*.c"], r"--?[a-z0-9-]+|[a-z]{3,10}|/[a-z]+", ["src/cli/*.c"]),
+    "fuzz_text": Harness(
+        1026, text_seeds, [], "", ["src/freestanding/text.c", "src/freestanding/status.c"]),
+}
+
+
+def sources(patterns):
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def write_dictionary(name, path):
+    harness, words = HARNESSES[name], set()
+    for source in sources(harness.words_from):
+        for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"', source.read_text()):
+            word = literal.encode().decode("unicode_escape").encode("latin-1")
+            if re.fullmatch(harness.words, word.decode("latin-1"), re.S):
+                words.add(word)
+    lines = ["".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in word)
+             for word in sorted(words)]
+    path.write_text("".join(f'"{line}"\n' for line in lines))
+
+
 def seed(name, folder):
+    folder.mkdir(parents=True, exist_ok=True)
     committed = ROOT / "tests/corpus" / name
     if committed.is_dir():
         for path in committed.iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
     if name == "fuzz_gguf":
-        python = ROOT / "build/venv/bin/python"
-        for i, options in enumerate(GGUF_SEEDS):
-            out = folder / f"tiny_{i}.gguf"
-            if not out.exists():
-                subprocess.run([str(python), str(ROOT / "tools/make_models.py"), *TINY.split(),
-                                *options.split(), "-o", str(out)], check=True,
-                               stdout=subprocess.DEVNULL)
+        gguf_seeds(folder)
+    elif HARNESSES[name].seeds:
+        for i, data in enumerate(HARNESSES[name].seeds()):
+            (folder / f"seed_{i:03}").write_bytes(data)
 
+
+def command(program, folder, *options):
+    name = Path(program).name
+    dictionary = folder.parent / f"{name}.dict"
+    write_dictionary(name, dictionary)
+    return [str(program), f"-max_len={HARNESSES[name].max_len}", "-timeout=20",
+            "-rss_limit_mb=2048", "-print_final_stats=1", f"-artifact_prefix={program}.",
+            f"-dict={dictionary}", *options, str(folder)]
+
+
+# --- campaign ---
 
 def run(program, seconds):
     name = Path(program).name
     folder = CORPUS / name
-    folder.mkdir(parents=True, exist_ok=True)
     seed(name, folder)
-    done = subprocess.run([program, f"-max_total_time={seconds}", "-timeout=10", "-max_len=70000",
-                           "-rss_limit_mb=2048", "-print_final_stats=1",
-                           f"-artifact_prefix={program}.", str(folder)], cwd=ROOT, text=True,
-                          errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(command(program, folder, f"-max_total_time={seconds}"), cwd=ROOT,
+                          text=True, errors="replace", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
     runs = re.search(r"stat::number_of_executed_units: (\d+)", done.stdout)
     covered = re.findall(r"cov: (\d+) ft: (\d+)", done.stdout)
     if done.returncode != 0 or not runs or not covered:
-        sys.stdout.write(done.stdout[-6000:])
+        sys.stdout.write(f"{name}: a finding\n{done.stdout[-6000:]}")
         return False
     print(f"{name}: {runs.group(1)} runs in {seconds} s, {covered[-1][0]} edges, no finding",
           flush=True)
     return True
 
 
+# --- coverage ---
+
+def tool(name):
+    """llvm-profdata and llvm-cov of the compiler's own version."""
+    version = subprocess.run(["clang", "-dumpversion"], check=True, stdout=subprocess.PIPE,
+                             text=True).stdout.split(".")[0]
+    return f"{name}-{version}"
+
+
+def measure(program):
+    """Rows {file: (lines, lines covered)} of the subjects, after one run over the corpus."""
+    name = Path(program).name
+    raw, merged = f"{program}.profraw", f"{program}.profdata"
+    seed(name, CORPUS / name)
+    environment = dict(os.environ, LLVM_PROFILE_FILE=raw)
+    subprocess.run(command(program, CORPUS / name, "-runs=0"), check=True, cwd=ROOT,
+                   env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([tool("llvm-profdata"), "merge", "-o", merged, raw], check=True, cwd=ROOT)
+    files = [str(path) for path in sources(HARNESSES[name].subjects)]
+    report = subprocess.run([tool("llvm-cov"), "export", "-summary-only",
+                             f"-instr-profile={merged}", program, *files], check=True, cwd=ROOT,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    rows = {}
+    for entry in json.loads(report.stdout)["data"][0]["files"]:
+        lines = entry["summary"]["lines"]
+        rows[os.path.relpath(entry["filename"], ROOT)] = (lines["count"], lines["covered"])
+    return rows
+
+
+def report_coverage(programs):
+    print("| harness | subject | lines | covered |\n| --- | --- | --- | --- |")
+    for program in programs:
+        rows, name = measure(program), Path(program).name
+        total, covered = (sum(row[i] for row in rows.values()) for i in (0, 1))
+        print(f"| **{name}** | all of it | {total} | **{100 * covered / total:.1f} %** |")
+        for path, (lines, hit) in sorted(rows.items()):
+            print(f"| | `{path}` | {lines} | {100 * hit / lines:.1f} % |")
+    return 0
+
+
 def main():
-    seconds, programs = int(sys.argv[1]), sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("arguments", nargs="+", metavar="SECONDS | PROGRAM")
+    options = parser.parse_args()
+    if options.coverage:
+        return report_coverage(options.arguments)
+    seconds, programs = int(options.arguments[0]), options.arguments[1:]
     if not programs:
         print("no fuzzers to run")
         return 1
-    return 0 if all([run(program, seconds) for program in programs]) else 1
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return 0 if all(list(pool.map(lambda program: run(program, seconds), programs))) else 1
 
 
 if __name__ == "__main__":

@@ -180,6 +180,7 @@ static void say(struct chat *c, struct str text, struct output *out) {
             push_answer(c);
         } else {
             pop_user(c); // H1
+            if (status == SOV_OK) note("(no answer: the message is taken back)");
         }
     }
     if (status == SOV_OK) return;

@@ -507,10 +507,10 @@ static enum line_result edit(struct line_editor *e, const char *prompt, struct s
             break;
         }
     }
+    platform_terminal_restore(PLATFORM_STDIN, &before); // E1
     if (result == LINE_CANCELLED) write_screen(e, STR("^C"));
     write_screen(e, STR("\n"));
     write_screen(e, PASTE_MARKS_OFF);
-    platform_terminal_restore(PLATFORM_STDIN, &before); // E1
     return result;
 }
 

@@ -21,8 +21,8 @@ static void put_parts(struct output *out, const struct tokenizer *tokenizer,
         const struct chat_part *part = &parts->parts[i];
         struct str text = {(const u8 *)parts->text.data + part->begin, part->len};
         if (part->token != TOKEN_NONE) {
-            text = (struct str){
-                piece, tokenizer_decode(tokenizer, part->token, true, false, piece, sizeof piece)};
+            usize len = tokenizer_decode(tokenizer, part->token, true, false, piece, sizeof piece);
+            text = (struct str){piece, len};
         }
         if (json) {
             output_json_text(out, text);

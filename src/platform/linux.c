@@ -345,7 +345,7 @@ bool platform_is_terminal(int descriptor) {
 static_assert(sizeof(struct linux_termios) <= sizeof(struct platform_terminal), "there is room");
 
 bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
-    struct linux_termios settings;
+    struct linux_termios settings = {0};
     if (call_ioctl(descriptor, IOCTL_TCGETS, &settings) < 0) return false;
     memcpy(before->settings, &settings, sizeof settings);
     settings.input &= ~(TERMIOS_BRKINT | TERMIOS_ISTRIP | TERMIOS_INLCR | TERMIOS_IGNCR |

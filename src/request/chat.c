@@ -263,10 +263,9 @@ struct renderer {
     struct sov_fault *fault;
 };
 
-static struct chat_part *add_part(struct renderer *r, struct chat_part part) {
+static void add_part(struct renderer *r, struct chat_part part) {
     assert(r->n_parts < r->capacity);
-    r->parts[r->n_parts] = part;
-    return &r->parts[r->n_parts++];
+    r->parts[r->n_parts++] = part;
 }
 
 // A BOS right behind a BOS is left out (C3).
@@ -279,12 +278,13 @@ static void put_token(struct renderer *r, u32 token) {
 // Appends to the run of text in progress, or begins one.
 static void put_text(struct renderer *r, struct str s) {
     if (s.len == 0) return;
-    struct chat_part *last = r->n_parts > 0 ? &r->parts[r->n_parts - 1] : NULL;
-    if (last == NULL || last->token != TOKEN_NONE || last->ids != NULL) {
-        last = add_part(r, (struct chat_part){.token = TOKEN_NONE, .begin = r->text->len});
+    u32 last = r->n_parts - 1;
+    if (r->n_parts == 0 || r->parts[last].token != TOKEN_NONE || r->parts[last].ids != NULL) {
+        last = r->n_parts;
+        add_part(r, (struct chat_part){.token = TOKEN_NONE, .begin = r->text->len});
     }
     text_put(r->text, s);
-    last->len = r->text->len - last->begin;
+    r->parts[last].len = r->text->len - r->parts[last].begin;
 }
 
 static void put_special(struct renderer *r, struct str name) {
@@ -303,6 +303,7 @@ static void put_special(struct renderer *r, struct str name) {
 
 // One piece of a frame: text, with special tokens between backquotes.
 static void put_piece(struct renderer *r, const char *piece) {
+    if (piece == NULL) return;
     struct str whole = str_from_z(piece);
     usize begin = 0;
     bool special = false;

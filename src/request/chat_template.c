@@ -333,6 +333,9 @@ enum sov_status chat_template_recognise(struct str text, const struct tokenizer 
                          (u64)text.len, CHAT_TEMPLATE_BYTES_MAX);
     }
     if (text.len > 0 && take_family(text, result)) {
+        bool has_think = tokenizer_find(tokenizer, STR("<think>")) != TOKEN_NONE;
+        if (result->family.generation != NULL && !has_think)
+            result->family.generation = "<think>\n";
         result->family.writes_bos = writes_bos(text, tokenizer);
         return SOV_OK;
     }
