@@ -89,6 +89,16 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(ASAN_FLAGS) -MMD -MP -c -o $@ $<
 
+# --- benchmarks: freestanding programs; never part of a test ---
+BENCHES := $(patsubst bench/%.c,$(BUILD)/free/%,$(wildcard bench/bench_*.c))
+
+$(BUILD)/free/bench_%: $(BUILD)/free/bench/bench_%.o $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_STATIC)
+
+bench: $(BENCHES)
+	@for program in $^; do $$program || exit 1; done
+
 # --- fuzzing: libFuzzer with ASan and UBSan over the hosted twin ---
 FUZZERS := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
 FUZZ_FLAGS := $(COMMON) -O1 -g -fno-omit-frame-pointer \
@@ -103,7 +113,8 @@ $(BUILD)/fuzz/%.o: %.c Makefile
 	@$(CLANG) $(FUZZ_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
 
 # libFuzzer brings main; the one of hosted.c steps aside.
-$(BUILD)/fuzz/src/platform/hosted.o: FUZZ_EXTRA := -Dmain=hosted_main -Wno-missing-prototypes
+$(BUILD)/fuzz/src/platform/hosted.o $(BUILD)/cov/src/platform/hosted.o: \
+    FUZZ_EXTRA := -Dmain=hosted_main -Wno-missing-prototypes
 
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 	@echo '  LINK $@'
@@ -113,11 +124,36 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
            terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
            interrupted forget_interrupt watch_interrupt
-$(BUILD)/fuzz/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
+$(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
-.PHONY: fuzz fuzz-full
-fuzz fuzz-full: $(FUZZERS)
-	@python3 tools/fuzz.py $(if $(filter fuzz-full,$@),$(FUZZ_SECONDS_FULL),$(FUZZ_SECONDS)) $^
+# One planted bug per fuzzer must be found (tools/plant.py); the short form plants one only.
+.PHONY: fuzz fuzz-full fuzz-plants fuzz-coverage
+fuzz: $(FUZZERS)
+	@python3 tools/fuzz.py $(FUZZ_SECONDS) $^
+	@python3 tools/plant.py utf8
+fuzz-full: $(FUZZERS)
+	@python3 tools/fuzz.py $(FUZZ_SECONDS_FULL) $^
+	@python3 tools/plant.py
+fuzz-plants: $(FUZZERS)
+	@python3 tools/plant.py
+
+# Which lines of its subject each fuzzer's corpus reaches, as a table; needs Debian's llvm package
+# of clang's version.
+COV_FUZZERS := $(FUZZERS:$(BUILD)/fuzz/%=$(BUILD)/cov/%)
+COV_FLAGS := $(COMMON) -O1 -g -fprofile-instr-generate -fcoverage-mapping
+COV_CORE := $(FUZZ_CORE:$(BUILD)/fuzz/%=$(BUILD)/cov/%)
+
+$(BUILD)/cov/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CLANG) $(COV_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
+
+$(BUILD)/cov/fuzz_%: $(BUILD)/cov/tests/fuzz_%.o $(COV_CORE)
+	@echo '  LINK $@'
+	@$(CLANG) $(COV_FLAGS) -fsanitize=fuzzer $(FUZZ_LINK) -o $@ $^ -lpthread
+
+fuzz-coverage: $(COV_FUZZERS)
+	@python3 tools/fuzz.py --coverage $^
 
 check:
 	@python3 tools/check.py

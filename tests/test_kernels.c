@@ -574,7 +574,7 @@ struct attention_shape {
     u32 position, n_rows; // of the tile
     u32 window;
     f32 softcap, scale;
-    u32 extreme; // 0: ordinary; 1: large scores; 2: a NaN key that is visible
+    enum { SCORES_ORDINARY, SCORES_LARGE, SCORES_NAN, SCORES_EQUAL } scores; // EQUAL: in a chunk
 };
 
 // No huge values, so that scores are of a size at which every position has a say.
@@ -599,9 +599,16 @@ static void check_attention(const struct attention_shape *shape) {
         f16 *k = cache_row(&cache, cache.k, slot, t), *v = cache_row(&cache, cache.v, slot, t);
         fill_halves(k, cache.n_elements);
         fill_halves(v, cache.n_elements);
-        if (shape->extreme != 1) tame(k, cache.n_elements);
+        if (shape->scores != SCORES_LARGE) tame(k, cache.n_elements);
+        if (shape->scores != SCORES_EQUAL) continue;
+        // The exact result lies half-way between two halves, so that the last bit of every sum in
+        // f32 decides the rounding.
+        for (u32 i = 0; i < cache.n_elements; i++) {
+            k[i] = i % head_dim == 0 ? (f16)(0x3800 + 97 * (t / OP_CHUNK)) : 0;
+            v[i] = (f16)(0x3c00 + t % 2);
+        }
     }
-    if (shape->extreme == 2) {
+    if (shape->scores == SCORES_NAN) {
         u32 t = lowest + below(last - lowest + 1);
         cache_row(&cache, cache.k, slot, t)[below(cache.n_elements)] = 0x7e00;
     }
@@ -609,7 +616,7 @@ static void check_attention(const struct attention_shape *shape) {
     u32 n_q = n_head * head_dim, stride = stride_for(n_q, 2);
     f16 *q = take(((usize)(n_tokens - 1) * stride + n_q) * 2, 0);
     fill_halves(q, (usize)(n_tokens - 1) * stride + n_q);
-    if (shape->extreme != 1) tame(q, (usize)(n_tokens - 1) * stride + n_q);
+    if (shape->scores != SCORES_LARGE) tame(q, (usize)(n_tokens - 1) * stride + n_q);
     u32 positions[1 + OP_ATTENTION_TILE_ROWS] = {0}, slots[1 + OP_ATTENTION_TILE_ROWS] = {0};
     for (u32 i = 1; i < n_tokens; i++) {
         positions[i] = shape->position + i - 1;
@@ -628,12 +635,12 @@ static void check_attention(const struct attention_shape *shape) {
                 shape->window, (f64)shape->softcap);
     u32 begin = shape->n_head_kv + (below(3) == 0 ? below(shape->n_head_kv) : 0);
     u32 end = below(3) == 0 ? begin + 1 : 2 * shape->n_head_kv;
-    if (shape->extreme == 2) begin = shape->n_head_kv, end = 2 * shape->n_head_kv;
+    if (shape->scores == SCORES_NAN) begin = shape->n_head_kv, end = 2 * shape->n_head_kv;
     u32 expected = state.reference.attention(&args, begin, end, state.scratch);
     args.out = (f16 *)out.found;
     u32 found = state.avx2.attention(&args, begin, end, state.scratch);
     CHECK_MSG(expected == found, "%s: returned %u, expected %u", what.data, found, expected);
-    if (shape->extreme == 2) CHECK_MSG(expected == 1, "%s: NaN not seen", what.data);
+    if (shape->scores == SCORES_NAN) CHECK_MSG(expected == 1, "%s: NaN not seen", what.data);
     if (expected == 0) output_check(&out, what.data);
     release_all();
 }
@@ -655,7 +662,7 @@ static void attention(void) {
             .window = PICK(windows),
             .softcap = below(4) == 0 ? 30.0f : 0.0f,
             .scale = below(8) == 0 ? 1.0f : 0.125f,
-            .extreme = below(8) == 0 ? 1 + below(2) : 0,
+            .scores = below(8) == 0 ? SCORES_LARGE + below(2) : SCORES_ORDINARY,
         });
     }
     CHECK_MSG(state.n_compared > n_shapes * 3 / 4, "only %u compared", state.n_compared);
@@ -670,10 +677,27 @@ static void attention_large(void) {
         {8, 1, 128, 0, 16, 3, 0.0f, 0.3f, 0},
         {64, 3, 3, 2047, 1, 0, 0.0f, 0.125f, 0},
         {64, 3, 1, 2040, 9, 0, 50.0f, 0.125f, 0},
-        {64, 1, 1, 300, 2, 0, 0.0f, 1e38f, 1}, // scores that overflow
+        {64, 1, 1, 300, 2, 0, 0.0f, 1e38f, SCORES_LARGE}, // they overflow
     };
     start_case();
     for (u32 i = 0; i < COUNT_OF(shapes); i++) check_attention(&shapes[i]);
+}
+
+// Chunks of equal scores, merged: an error of one unit in the last place shows.
+static void attention_merge(void) {
+    start_case();
+    for (u32 i = 0; i < 40; i++) {
+        check_attention(&(struct attention_shape){
+            .head_dim = 2,
+            .n_head_kv = 1,
+            .heads_per_kv = 4,
+            .position = 256 + below(600),
+            .n_rows = OP_ATTENTION_TILE_ROWS,
+            .window = below(3) == 0 ? 300 : 0,
+            .scale = 0.7f + 0.01f * (f32)i,
+            .scores = SCORES_EQUAL,
+        });
+    }
 }
 
 // --- act_mul, add, finite ---
@@ -865,6 +889,7 @@ static const struct test_case cases[] = {
     {"kv_write", kv_write},
     {"attention", attention},
     {"attention_large", attention_large},
+    {"attention_merge", attention_merge},
     {"act_mul", act_mul},
     {"add_and_finite", add_and_finite},
 };

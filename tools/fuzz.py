@@ -7,7 +7,8 @@
 
 The corpus of NAME grows in build/fuzz/corpus/NAME and starts from the seeds below and from whatever
 tests/corpus/NAME holds; its dictionary is made of the strings in the subject's sources. A finding
-stops that program with libFuzzer's report; the input that shows it stays in build/fuzz/NAME.crash-*.
+stops that program with libFuzzer's report; the input that shows it is kept as NAME.crash-* beside
+the program.
 """
 import argparse
 import json
@@ -31,7 +32,8 @@ K_TINY = "--n-layer 1 --n-embd 256 --n-head 2 --n-head-kv 1 --head-dim 16 --unti
          "token_embd={0},output={0},attn_q={0},attn_k={0},attn_v={0},ffn_gate={0},ffn_up={0}," \
          "attn_output=Q5_0,ffn_down=Q8_0"
 GGUF_SEEDS = [
-    "--type F32", "--type Q4_0 --untied --biases", "--type Q8_0 --rope-scaling type=linear,factor=4",
+    "--type F32", "--type Q4_0 --untied --biases",
+    "--type Q8_0 --rope-scaling type=linear,factor=4",
     "--type Q4_1 --rope-freqs llama3 --n-vocab 290 --tokenizer spm",
     "--type F16 --n-vocab 300 --tokenizer bpe", "--type BF16", "--type Q5_0 --untied",
     "--arch gemma3 --head-dim 32 --window 16 --window-pattern 2 --rope-freq-base-swa 5000",
@@ -52,7 +54,8 @@ def gguf_seeds(folder):
         made.write_text(options)
 
 
-TEXTS = ["", " the <s>it's 12345 the\n\n\n\n  é日\u0301▁ a", "x\n\n a   b \t123", "<|e|><n>\n\n>▁<"]
+TEXTS = ["", " the <s>it's 12345 the\n\n\n\n  é日\u0301▁ a", "x\n\n a   b \t123",
+         "<|e|><n>\n\n>▁<"]
 
 
 def tokenizer_seeds():
@@ -82,11 +85,11 @@ TEMPLATES = [
     "{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}"
     "{% endif %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] | trim + '<|im_end|>' }}",
-    "{{ bos_token }}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}"
-    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "{{ bos_token }}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
+    "{{ m['content'] | trim }}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     "{{ bos_token }}<start_of_turn>{{ role }}\n{{ m['content'] | trim }}<end_of_turn>\n model",
-    "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + content.strip()"
-    " + ' [/INST]' }}{{ ' ' + content.strip() + ' ' + eos_token }}",
+    "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + "
+    "content.strip() + ' [/INST]' }}{{ ' ' + content.strip() + ' ' + eos_token }}",
     "{% set system_message = 'Be brief.' %}{{ '[INST] ' + m['content'] + '[/INST]' }}"
     "{{ ' ' + m['content'] | trim + eos_token }}{% if loop.last and system_message %}",
     "{{ '[SYSTEM_PROMPT]' + m['content'] + '[/SYSTEM_PROMPT]' }}[INST]{{ m['content'] }}[/INST]"
@@ -207,11 +210,13 @@ def seed(name, folder):
 
 def command(program, folder, *options):
     name = Path(program).name
-    dictionary = folder.parent / f"{name}.dict"
-    write_dictionary(name, dictionary)
-    return [str(program), f"-max_len={HARNESSES[name].max_len}", "-timeout=20",
-            "-rss_limit_mb=2048", "-print_final_stats=1", f"-artifact_prefix={program}.",
-            f"-dict={dictionary}", *options, str(folder)]
+    harness = HARNESSES[name]
+    if harness.words_from:
+        dictionary = folder.parent / f"{name}.dict"
+        write_dictionary(name, dictionary)
+        options = [f"-dict={dictionary}", *options]
+    return [str(program), f"-max_len={harness.max_len}", "-timeout=20", "-rss_limit_mb=2048",
+            "-print_final_stats=1", f"-artifact_prefix={program}.", *options, str(folder)]
 
 
 # --- campaign ---

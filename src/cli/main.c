@@ -7,12 +7,12 @@ static const struct command commands[] = {
      "run -m MODEL [-p PROMPT | -f FILE | --tokens FILE | < text] [options]",
      "The text streams to stdout; one line of figures follows on stderr. The same model, prompt,\n"
      "options and seed give the same bytes on every machine, whatever -t, --prefill-chunk and\n"
-     "--force-isa say. Sampling applies temperature, top-k, top-p and min-p, in this order\n"
-     "(llama.cpp applies the temperature last). End tokens are never shown, nor are stop strings\n"
-     "and what follows them. --json prints one object: prompt_tokens (ids), tokens (ids of the\n"
-     "answer without an end token, but with those that hold a stop string), text, logprobs when\n"
-     "asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C ends the\n"
-     "answer; the exit code is 130 then.\n\n"
+     "--force-isa say. Sampling applies penalties, bias, temperature, top-k, top-p and min-p, in\n"
+     "this order (llama.cpp applies the temperature last). End tokens are never shown, nor are\n"
+     "stop strings and what follows them. --json prints one object: prompt_tokens (ids), tokens\n"
+     "(ids of the answer without an end token, but with those that hold a stop string), text,\n"
+     "logprobs when asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C\n"
+     "ends the answer; the exit code is 130 then.\n\n"
      "example:\n"
      "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
      cli_run},

@@ -15,14 +15,17 @@ int cli_fail(const struct sov_fault *fault) {
 }
 
 int cli_usage_error(const struct command *command, const char *format, ...) {
-    struct sov_fault fault = {.status = SOV_ERR_USAGE};
-    struct text t = TEXT_OVER_ARRAY(fault.message);
-    text_format(&t, "%s: ", command->name);
+    char message[SOV_FAULT_BYTES];
+    struct text t = TEXT_OVER_ARRAY(message);
     va_list args;
     va_start(args, format);
     text_format_v(&t, format, args);
     va_end(args);
-    text_format(&t, " (sov %s -h shows the options)", command->name);
+    struct sov_fault fault = {0}; // fault_set makes printable what it quotes
+    enum sov_status status =
+        fault_set(&fault, SOV_ERR_USAGE, "%s: %s (sov %s -h shows the options)", command->name,
+                  message, command->name);
+    (void)status;
     return cli_fail(&fault);
 }
 

@@ -40,7 +40,7 @@ void prompt_parts_free(struct prompt_parts *parts) {
 
 // No run of text has more tokens than bytes, but for the dummy space of SPM, BOS and EOS.
 static u64 tokens_max(const struct prompt_parts *parts) {
-    u64 n = 0;
+    u64 n = 1; // of an empty conversation too
     for (u32 i = 0; i < parts->n_parts; i++) n += parts->parts[i].len + parts->parts[i].n_ids + 3;
     return n;
 }

@@ -302,8 +302,10 @@ static enum sov_status forward(struct engine *engine, u32 n, u32 n_logits, const
         .n_logit_rows = n_logits,
         .logit_rows = engine->logit_rows,
     };
-    return cpu_forward(engine->cpu, &batch, view_kv_layer, &engine->kv, logits, logit_stride,
-                       fault);
+    status = cpu_forward(engine->cpu, &batch, view_kv_layer, &engine->kv, logits, logit_stride,
+                         fault);
+    if (status == SOV_OK) status = gguf_check_files(&engine->model->gguf, fault); // E4
+    return status;
 }
 
 // The commit: K and V of n more positions, and then the newly drawn token, if there is one.

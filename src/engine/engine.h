@@ -7,6 +7,7 @@
 // E2. A step that fails leaves the committed tokens and their KV as they were.
 // E3. The tokens depend on the model, the prompt, the sampling parameters and the seed; not on
 //     threads, chunk size, instruction set or the physical places of KV blocks.
+// E4. Nothing is committed that was computed with a model file cut short since it was opened.
 #pragma once
 #include "cpu/cpu_features.h"
 #include "engine/vocabulary.h"

@@ -518,7 +518,7 @@ static enum sov_status parse_file(struct gguf *gguf, const u8 *data, u64 bytes,
     if (status != SOV_OK) return status;
     gguf->version = load_u32(data + 4);
     gguf->n_keys = (u32)n_keys;
-    gguf->shards[0] = (struct gguf_mapping){data, bytes};
+    gguf->shards[0] = (struct gguf_mapping){.data = data, .bytes = bytes, .descriptor = -1};
     read_keys(&c, gguf, sort_scratch);
     read_alignment(&c, gguf);
     gguf->n_tensors = (u32)n_tensors;
@@ -599,19 +599,23 @@ static enum sov_status refuse_later_shard(const char *path, const struct split *
 
 static enum sov_status map_file(const char *path, struct gguf_mapping *mapping,
                                 struct sov_fault *fault) {
-    *mapping = (struct gguf_mapping){0};
-    int descriptor = -1;
-    enum sov_status status = platform_open(path, PLATFORM_OPEN_READ, &descriptor, fault);
+    *mapping = (struct gguf_mapping){.descriptor = -1};
+    enum sov_status status = platform_open(path, PLATFORM_OPEN_READ, &mapping->descriptor, fault);
     if (status != SOV_OK) return status;
-    status = platform_file_size(descriptor, &mapping->bytes, fault);
+    status = platform_file_size(mapping->descriptor, &mapping->bytes, fault);
     if (status == SOV_OK && mapping->bytes == 0) {
         status = fault_set(fault, SOV_ERR_FORMAT, "the file is empty: 0 bytes, no GGUF header");
     }
     if (status == SOV_OK) {
-        status = platform_file_map(descriptor, mapping->bytes, &mapping->data, fault);
+        status = platform_file_map(mapping->descriptor, mapping->bytes, &mapping->data, fault);
     }
-    platform_close(descriptor);
+    if (status != SOV_OK) platform_close(mapping->descriptor);
     return status;
+}
+
+static void unmap_file(const struct gguf_mapping *mapping) {
+    platform_file_unmap(mapping->data, mapping->bytes);
+    platform_close(mapping->descriptor);
 }
 
 // Maps and reads one file with all of its own checks; a shard's partners are not looked at.
@@ -622,9 +626,10 @@ static enum sov_status open_file(struct gguf *gguf, const char *path, struct sov
     if (status != SOV_OK) return status;
     status = parse_file(gguf, mapping.data, mapping.bytes, fault);
     if (status != SOV_OK) {
-        platform_file_unmap(mapping.data, mapping.bytes);
+        unmap_file(&mapping);
         return status;
     }
+    gguf->shards[0] = mapping;
     gguf->owns_mappings = true;
     return SOV_OK;
 }
@@ -756,9 +761,24 @@ enum sov_status gguf_parse(struct gguf *gguf, const u8 *data, u64 bytes, struct 
 
 void gguf_close(struct gguf *gguf) {
     for (u32 i = 0; gguf->owns_mappings && i < gguf->n_shards; i++) {
-        platform_file_unmap(gguf->shards[i].data, gguf->shards[i].bytes);
+        unmap_file(&gguf->shards[i]);
     }
     directory_unmap(gguf);
+}
+
+enum sov_status gguf_check_files(const struct gguf *gguf, struct sov_fault *fault) {
+    for (u32 i = 0; gguf->owns_mappings && i < gguf->n_shards; i++) {
+        const struct gguf_mapping *file = &gguf->shards[i];
+        u64 bytes = 0;
+        enum sov_status status = platform_file_size(file->descriptor, &bytes, fault);
+        if (status != SOV_OK) return status;
+        if (bytes < file->bytes) {
+            return fault_set(fault, SOV_ERR_IO,
+                             "the model file was cut short while in use: it has %llu bytes of %llu",
+                             bytes, file->bytes);
+        }
+    }
+    return SOV_OK;
 }
 
 // --- finding ---

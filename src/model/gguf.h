@@ -65,6 +65,7 @@ struct gguf_tensor {
 struct gguf_mapping {
     const u8 *data;
     u64 bytes;
+    int descriptor; // of the open file, when the mapping is owned
 };
 
 struct gguf {
@@ -92,6 +93,12 @@ void gguf_close(struct gguf *gguf); // may be called on a zeroed struct, and twi
 // refused.
 enum sov_status gguf_parse(struct gguf *gguf, const u8 *data, u64 bytes, struct sov_fault *fault)
     MUST_CHECK;
+
+// SOV_ERR_IO when a mapped file has been cut short since it was opened. Pages that are gone end the
+// process when they are read, but the rest of the last page left reads as zeros: so whoever
+// computes with weights asks this before the result counts. Bytes of the caller (gguf_parse) are
+// not asked about.
+enum sov_status gguf_check_files(const struct gguf *gguf, struct sov_fault *fault) MUST_CHECK;
 
 // NULL when absent.
 const struct gguf_key *gguf_find_key(const struct gguf *gguf, struct str name);
