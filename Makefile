@@ -130,7 +130,7 @@ $(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wra
 .PHONY: fuzz fuzz-full fuzz-plants fuzz-coverage
 fuzz: $(FUZZERS)
 	@python3 tools/fuzz.py $(FUZZ_SECONDS) $^
-	@python3 tools/plant.py utf8
+	@python3 tools/plant.py special
 fuzz-full: $(FUZZERS)
 	@python3 tools/fuzz.py $(FUZZ_SECONDS_FULL) $^
 	@python3 tools/plant.py

@@ -90,7 +90,7 @@ static void report(const char *name, const char *unit, f64 work, timed_call *cal
     struct timing t = time_call(call, context);
     f64 best = work == 0.0 ? t.best_ns * 1e-3 : work / (t.best_ns * 1e-9);
     f64 median = work == 0.0 ? t.median_ns * 1e-3 : work / (t.median_ns * 1e-9);
-    text_format(&line, "%-42s best %9.2f  median %9.2f  %s (%u runs)\n", name, best, median, unit,
+    text_format(&line, "%-46s best %9.2f  median %9.2f  %s (%u runs)\n", name, best, median, unit,
                 t.n_runs);
     print(&line);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer harness of a model file, from its bytes to tokens:
 //
-//   gguf_parse       every key, string and tensor touched to its last byte
+//   gguf_parse       every key, string and tensor touched to its last byte; then the same file, cut
+//                    at some places
 //   vocabulary_open  as for `sov tokenize`, which takes any architecture; the text of every token
 //   model_parse      every view touched, both rope tables, the operator list
 //   engine           what was accepted runs: logits by the reference and by the best kernels, in
@@ -19,6 +20,7 @@
 
 #define CONTEXT 5 // tokens
 #define N_PROMPT 3
+#define CUTS 3
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
 
@@ -232,6 +234,24 @@ static void run_model(const struct model *model, const struct tokenizer *tokeniz
     for (u32 i = 0; i < 2; i++) platform_memory_unmap(rows[i].values, row_bytes);
 }
 
+// A sound file's beginnings, each in a mapping of its own: what they say must not be read behind
+// their end. A cut inside the directory is refused.
+static void try_cuts(const u8 *data, usize bytes, u64 directory_bytes) {
+    u32 random = (u32)bytes;
+    for (u32 i = 0; i < CUTS; i++) {
+        random = random * 1664525 + 1013904223;
+        usize n = 1 + (usize)((u64)random * (directory_bytes - 1) >> 32);
+        u8 *copy = platform_memory_map(n);
+        assert(copy != NULL);
+        memcpy(copy, data, n);
+        struct gguf gguf;
+        struct sov_fault fault = {0};
+        enum sov_status status = gguf_parse(&gguf, copy, n, &fault);
+        assert(status != SOV_OK && status_exit_code(status) == 3);
+        platform_memory_unmap(copy, n);
+    }
+}
+
 static void try_model(const u8 *data, usize bytes) {
     struct model model;
     struct sov_fault fault = {0};
@@ -263,7 +283,11 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
         for (u32 i = 0; i < gguf.n_tensors; i++) touch_tensor(&gguf, &gguf.tensors[i]);
         struct vocabulary vocabulary;
         if (try_vocabulary(&gguf, &vocabulary)) vocabulary_close(&vocabulary);
+        u64 directory_bytes = 24; // the header, and up to the last description
+        if (gguf.n_keys > 0) directory_bytes = gguf.keys[gguf.n_keys - 1].offset;
+        if (gguf.n_tensors > 0) directory_bytes = gguf.tensors[gguf.n_tensors - 1].offset;
         gguf_close(&gguf);
+        try_cuts(copy, bytes, directory_bytes);
     }
     if (bytes > 0) try_model(copy, bytes);
     assert(platform_memory_mapped() == mapped);

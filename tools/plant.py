@@ -45,10 +45,10 @@ PLANTS = {
         "engine->positions[i] = begin + i;", "engine->positions[i] = i;",
         "every chunk of a prompt is computed at the positions of the first"),
     "control": Plant(
-        "fuzz_tokenizer", "src/request/tokenizer_spm.c",
-        "if (id == TOKEN_NONE || !token_is_text(e->t, id)) return; // T1",
-        "if (id == TOKEN_NONE) return;",
-        "a user's text merges into a control token"),
+        "fuzz_tokenizer", "src/request/tokenizer.c",
+        "if (special || token_type_of(t, id) == TOKEN_USER_DEFINED) best = id; // T1",
+        "if (special || token_type_of(t, id) != TOKEN_UNKNOWN) best = id;",
+        "control tokens are recognised in plain text"),
     "special": Plant(
         "fuzz_chat", "src/cli/prompt.c",
         "begins ? 0 : TOKENIZE_CONTINUE,",
