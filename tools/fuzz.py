@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs libFuzzer programs: tools/fuzz.py SECONDS PROGRAM...  (each, two at a time)
+"""Runs libFuzzer programs: tools/fuzz.py SECONDS PROGRAM...  (each, all at once)
 
     tools/fuzz.py 600 build/fuzz/fuzz_*       a campaign
     tools/fuzz.py --coverage build/cov/fuzz_* lines of the subject that the corpus reaches
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "build/fuzz/corpus"
-JOBS = 2
+JOBS = 8 # on fewer cores than that each program gets a share of one
 
 # --- seeds ---
 
