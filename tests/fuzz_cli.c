@@ -27,7 +27,7 @@
 #define ARGUMENTS_MAX 32
 #define THREADS_MAX 2 // besides the first
 #define POLLS_MAX 120 // bounds the tokens of one run
-#define MEMORY_BYTES_MAX (4ull << 20)
+#define MEMORY_BYTES_MAX (6ull << 20)
 #define SHOWN_BYTES_MAX (1u << 20)
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
@@ -36,7 +36,7 @@ enum flags {
     FLAG_TERMINAL = 1,      // stdin, stdout and stderr are one
     FLAG_DUMB = 2,          // TERM=dumb
     FLAG_PIPE_BREAKS = 4,   // stdout takes 64 bytes
-    FLAG_LITTLE_MEMORY = 8, // mappings of at most 256 KiB
+    FLAG_LITTLE_MEMORY = 8, // mappings of at most 384 KiB
     FLAG_ONE_CPU = 16,
 };
 
@@ -54,6 +54,8 @@ static struct {
     u64 n_clock;
     bool forgotten; // the SIGINT was
     struct shown out, err;
+    int models[2]; // "m" and "s", built at the start, when nothing is refused yet
+    bool has_models;
 } world;
 
 // --- models ---
@@ -171,18 +173,16 @@ static int build_model(bool spm) {
 
 // --- the platform between the program and hosted.c ---
 
-#define WRAP(result, name, ...)           \
-    result __real_##name(__VA_ARGS__);    \
-    result __wrap_##name(__VA_ARGS__);    \
+#define WRAP(result, name, ...)        \
+    result __real_##name(__VA_ARGS__); \
+    result __wrap_##name(__VA_ARGS__); \
     result __wrap_##name(__VA_ARGS__)
 
 static int file_of(const char *path) {
-    static int models[2] = {-1, -1};
     struct str name = str_from_z(path);
     bool is_spm = str_equal(name, STR("s"));
     if (str_equal(name, STR("m")) || is_spm) {
-        if (models[is_spm] < 0) models[is_spm] = build_model(is_spm);
-        int descriptor = dup(models[is_spm]);
+        int descriptor = dup(world.models[is_spm]);
         lseek(descriptor, 0, SEEK_SET);
         return descriptor;
     }
@@ -426,7 +426,8 @@ static bool is_utf8(struct str s) {
 // Whether --json was surely given as an option, not as the value of one.
 static bool asks_for_json(char **args, u32 n) {
     bool asks = false;
-    for (u32 i = 2; i < n; i++) {
+    if (n > 1 && str_equal(str_from_z(args[1]), STR("help"))) return false;
+    for (u32 i = 1; i < n; i++) {
         struct str argument = str_from_z(args[i]);
         if (str_equal(argument, STR("--")) || str_equal(argument, STR("-h")) ||
             str_equal(argument, STR("--help"))) {
@@ -450,7 +451,10 @@ static void check_output(int code, char **args, u32 n) {
     }
     assert(code != 3 || err.len > 0);
     assert(err.len == 0 || terminal || err.data[err.len - 1] == '\n');
-    bool is_verbatim = n > 1 && str_equal(str_from_z(args[1]), STR("template")); // of messages
+    // Bytes as they are: of messages, and of tokens, which may be parts of characters.
+    struct str command = n > 1 ? str_from_z(args[1]) : STR("");
+    bool is_verbatim = str_equal(command, STR("template")) ||
+                       (str_equal(command, STR("detokenize")) && !asks_for_json(args, n));
     if (whole && !is_verbatim) assert(is_utf8(out));
     if (!terminal) assert(is_utf8(err));
     if (whole && !terminal && (code == 0 || code == CLI_EXIT_INTERRUPTED) &&
@@ -485,6 +489,8 @@ static char **take_arguments(const u8 **at, const u8 *end, u32 *n) {
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     if (bytes < 5) return 0;
+    for (u32 i = 0; i < 2 && !world.has_models; i++) world.models[i] = build_model(i == 1);
+    world.has_models = true;
     const u8 *at = data + 5, *end = data + bytes;
     u32 n = data[0] % ARGUMENTS_MAX;
     char **args = take_arguments(&at, end, &n);

@@ -6,11 +6,11 @@
 //   vocabulary_open  as for `sov tokenize`, which takes any architecture; the text of every token
 //   model_parse      every view touched, both rope tables, the operator list
 //   engine           what was accepted runs: logits by the reference and by the best kernels, in
-//                    one chunk and token by token, must be the same bits or both be refused; then
+//                    one chunk and token by token, must be the same bits or all be refused; then
 //                    engine_step to the end of a tiny context
 //
 // The bytes are handed over in a mapping of exactly their size, poisoned behind. Sizes need no
-// bound of their own: weights lie in the file, and the context is CONTEXT tokens. `make fuzz`
+// bound of their own: weights lie in the file, and the context is a few tokens. `make fuzz`
 // builds and runs it; tools/fuzz.py makes the corpus it starts from: tiny models of every
 // architecture and type of tensor, with both kinds of tokenizer.
 #include "engine/engine.h"
@@ -18,8 +18,9 @@
 #include "model/graph.h"
 #include "platform/platform.h"
 
-#define CONTEXT 5 // tokens
-#define N_PROMPT 3
+#define PROMPT_MAX 9 // tokens; more than any kernel computes together
+#define PROMPT_SHORT 3
+#define N_NEW 2
 #define CUTS 3
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
@@ -156,22 +157,23 @@ static bool try_vocabulary(const struct gguf *gguf, struct vocabulary *vocabular
 // --- the engine ---
 
 struct rows {
-    f32 *values; // [N_PROMPT][n_vocab]
-    u32 n;
+    f32 *values; // [n_prompt][n_vocab]
+    u32 n, n_prompt;
 };
 
 static enum sov_status take_row(void *context, u32 position, const f32 *logits, u32 n_vocab,
                                 struct sov_fault *fault) {
     (void)fault;
     struct rows *rows = context;
-    assert(position < N_PROMPT);
+    assert(position < rows->n_prompt);
     memcpy(rows->values + (u64)position * n_vocab, logits, n_vocab * sizeof(f32));
     rows->n++;
     return SOV_OK;
 }
 
-static struct engine *open_engine(const struct model *model, enum cpu_level level, u32 chunk) {
-    struct engine_config config = {.context = CONTEXT,
+static struct engine *open_engine(const struct model *model, enum cpu_level level, u32 chunk,
+                                  u32 n_prompt) {
+    struct engine_config config = {.context = n_prompt + N_NEW,
                                    .n_threads = 1,
                                    .prefill_chunk = chunk,
                                    .logit_rows = chunk,
@@ -187,9 +189,9 @@ static struct engine *open_engine(const struct model *model, enum cpu_level leve
 
 // To the end of the context, or to the first refusal.
 static void step(struct engine *engine, const struct tokenizer *tokenizer, const u32 *prompt,
-                 u32 n_vocab) {
+                 u32 n_prompt, u32 n_vocab) {
     struct engine_request request = {.tokens = prompt,
-                                     .n_tokens = N_PROMPT,
+                                     .n_tokens = n_prompt,
                                      .ignore_end = true,
                                      .n_logprobs = 3,
                                      .sampling = sample_params_default()};
@@ -197,7 +199,7 @@ static void step(struct engine *engine, const struct tokenizer *tokenizer, const
     enum sov_status status = engine_admit(engine, &request, &fault);
     assert(status == SOV_OK);
     u32 n_new = 0;
-    for (u32 i = 0; i < CONTEXT && engine_state(engine) != SEQUENCE_IDLE; i++) {
+    for (u32 i = 0; i <= n_prompt + N_NEW && engine_state(engine) != SEQUENCE_IDLE; i++) {
         struct engine_event event;
         status = engine_step(engine, tokenizer, &event, &fault);
         if (status != SOV_OK) break;
@@ -206,32 +208,37 @@ static void step(struct engine *engine, const struct tokenizer *tokenizer, const
         n_new += event.has_token;
     }
     assert(status == SOV_OK || status == SOV_ERR_NON_FINITE);
-    assert(status != SOV_OK || n_new == CONTEXT - N_PROMPT);
+    assert(status != SOV_OK || n_new == N_NEW);
 }
 
+// Logits two ways, compared; then a few tokens.
 static void run_model(const struct model *model, const struct tokenizer *tokenizer, u32 salt) {
     u32 n_vocab = model->params.n_vocab;
-    u64 row_bytes = (u64)N_PROMPT * n_vocab * sizeof(f32);
-    u32 prompt[N_PROMPT];
-    for (u32 i = 0; i < N_PROMPT; i++) prompt[i] = (salt + 7 * i) % n_vocab;
-    struct rows rows[2];
-    enum sov_status statuses[2];
+    u32 n_prompt = salt % 4 == 0 ? PROMPT_MAX : PROMPT_SHORT;
+    u64 row_bytes = (u64)n_prompt * n_vocab * sizeof(f32);
+    u32 prompt[PROMPT_MAX];
+    for (u32 i = 0; i < n_prompt; i++) prompt[i] = (salt + 7 * i) % n_vocab;
     enum cpu_level best = MIN(cpu_level(), ENGINE_LEVEL_MAX);
-    for (u32 i = 0; i < 2; i++) {
-        rows[i] = (struct rows){.values = platform_memory_map(row_bytes)};
+    const struct {
+        enum cpu_level level;
+        u32 chunk;
+    } ways[] = {{CPU_LEVEL_SCALAR, n_prompt}, {best, 1}, {best, n_prompt}};
+    struct rows rows[COUNT_OF(ways)];
+    enum sov_status statuses[COUNT_OF(ways)];
+    for (u32 i = 0; i < COUNT_OF(ways); i++) {
+        rows[i] = (struct rows){.values = platform_memory_map(row_bytes), .n_prompt = n_prompt};
         assert(rows[i].values != NULL);
-        struct engine *engine =
-            i == 0 ? open_engine(model, CPU_LEVEL_SCALAR, N_PROMPT) : open_engine(model, best, 1);
+        struct engine *engine = open_engine(model, ways[i].level, ways[i].chunk, n_prompt);
         struct sov_fault fault = {0};
-        statuses[i] = engine_evaluate(engine, prompt, N_PROMPT, 0, take_row, &rows[i], &fault);
+        statuses[i] = engine_evaluate(engine, prompt, n_prompt, 0, take_row, &rows[i], &fault);
         assert(statuses[i] == SOV_OK || statuses[i] == SOV_ERR_NON_FINITE);
-        assert(statuses[i] != SOV_OK || rows[i].n == N_PROMPT);
-        if (i == 1) step(engine, tokenizer, prompt, n_vocab);
+        assert(statuses[i] != SOV_OK || rows[i].n == n_prompt);
+        if (i == 1) step(engine, tokenizer, prompt, n_prompt, n_vocab);
         engine_close(engine);
+        assert(statuses[i] == statuses[0]);
+        assert(statuses[i] != SOV_OK || memcmp(rows[i].values, rows[0].values, row_bytes) == 0);
     }
-    assert(statuses[0] == statuses[1]);
-    assert(statuses[0] != SOV_OK || memcmp(rows[0].values, rows[1].values, row_bytes) == 0);
-    for (u32 i = 0; i < 2; i++) platform_memory_unmap(rows[i].values, row_bytes);
+    for (u32 i = 0; i < COUNT_OF(ways); i++) platform_memory_unmap(rows[i].values, row_bytes);
 }
 
 // A sound file's beginnings, each in a mapping of its own: what they say must not be read behind

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "build/fuzz/corpus"
-JOBS = 8 # on fewer cores than that each program gets a share of one
+JOBS = 8  # on fewer cores than that each program gets a share of one
 
 # --- seeds ---
 
@@ -128,7 +128,8 @@ CLI_SEEDS = [
     ("run -m m -p hi --chat --template llama2 --json --model-sha256 00", ""),
     ("chat -m m -n 6", "hello\n/system be brief\nagain\n/clear\n/help\n//x\n/exit\n"),
     ("chat -m s -n 4 --json --stop a", "one\ntwo\n"), ("chat -m m -c 32", "a long line\n" * 4),
-    ("template", ""), ("template -m m", ""), ("template -m s hi there you --json", ""),
+    ("template", ""), ("template --json", ""), ("template -m m", ""),
+    ("template -m m --json", ""), ("template -m s hi there you --json", ""),
     ("template -m m --template chatml --system x hi --ids", ""),
     ("tokenize -m m --bos --special", "text <s> é\xff"), ("tokenize -m s --json", "text"),
     ("detokenize -m m --special", "1 2 300"), ("detokenize -m s --json", "70 80,90"),

@@ -85,6 +85,39 @@ static void put_description(struct output *out, const struct vocabulary *vocabul
     output_put(out, STR("\n"));
 }
 
+static void put_description_json(struct output *out, const struct vocabulary *vocabulary,
+                                 const struct chat_template *t) {
+    output_format(out, "{\"template\":\"%s\",\"end_token\":", t->family.name);
+    output_json_string(out, str_from_z(t->family.end_token));
+    u32 end = chat_end_token(t, vocabulary->tokenizer);
+    if (end != TOKEN_NONE) {
+        output_format(out, ",\"end_id\":%u,\"system\":", end);
+    } else {
+        output_put(out, STR(",\"end_id\":null,\"system\":"));
+    }
+    output_json_string(out, prompt_system(t, NULL));
+    output_put(out, STR("}\n"));
+}
+
+static void put_names(struct output *out, bool json) {
+    char memory[256];
+    struct text names = TEXT_OVER_ARRAY(memory);
+    chat_family_names(&names);
+    if (!json) {
+        output_format(out, "%s\n", memory);
+        return;
+    }
+    output_put(out, STR("{\"templates\":[\""));
+    for (usize i = 0; i < names.len; i++) { // names have no commas and no blanks in them
+        if (memory[i] == ',') {
+            output_put(out, STR("\",\""));
+        } else if (memory[i] != ' ') {
+            output_put(out, (struct str){(const u8 *)memory + i, 1});
+        }
+    }
+    output_put(out, STR("\"]}\n"));
+}
+
 static enum sov_status show(struct output *out, struct template_options *o,
                             struct sov_fault *fault) {
     struct session session;
@@ -94,6 +127,8 @@ static enum sov_status show(struct output *out, struct template_options *o,
     status = prompt_template(&session.vocabulary, o->name, &t, fault);
     if (status == SOV_OK && o->messages.n > 0) {
         status = put_conversation(out, &session.vocabulary, &t, o, fault);
+    } else if (status == SOV_OK && o->json) {
+        put_description_json(out, &session.vocabulary, &t);
     } else if (status == SOV_OK) {
         put_description(out, &session.vocabulary, &t);
     }
@@ -112,7 +147,7 @@ int cli_template(const struct command *command, const struct platform_start *sta
          "system message (default: the template's own, if any; \"\": none)"},
         {OPTION_FLAG, "--ids", NULL, NULL, &o.ids, no, 0, 0, "print token ids"},
         {OPTION_FLAG, "--json", NULL, NULL, &o.json, no, 0, 0,
-         "print one JSON object: template, text, tokens"},
+         "print one JSON object"},
         {OPTION_POSITIONALS, "MESSAGE", NULL, NULL, &o.messages, no, 0, 0,
          "messages of the user and the assistant in turn, the user's last"},
     };
@@ -125,10 +160,7 @@ int cli_template(const struct command *command, const struct platform_start *sta
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     if (o.model.model_path == NULL && o.messages.n == 0) {
-        char memory[256];
-        struct text names = TEXT_OVER_ARRAY(memory);
-        chat_family_names(&names);
-        output_format(&out, "%s\n", memory);
+        put_names(&out, o.json);
         return output_finish(&out);
     }
     enum sov_status status = show(&out, &o, &fault);
