@@ -88,7 +88,8 @@ static enum sov_status measure(struct session *session, const struct bench_optio
 static void print(struct output *out, struct measurement *m, bool json, bool *is_first) {
     if (m->n == 0) return;
     sort_times(m->ns, m->repeats);
-    f64 median = (f64)m->ns[m->repeats / 2], best = (f64)m->ns[0];
+    u32 middle = m->repeats / 2;
+    f64 median = (f64)m->ns[middle], best = (f64)m->ns[0];
     f64 worst = (f64)m->ns[m->repeats - 1], tokens = (f64)m->n * 1e9;
     if (json) {
         output_format(out,
