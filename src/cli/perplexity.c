@@ -8,6 +8,7 @@
 #include "freestanding/math.h"
 
 #define WINDOW_DEFAULT 512
+#define WINDOW_MIN 3  // of 2, the second half is the last token, whose prediction lies outside
 #define LOGIT_ROWS 32 // positions computed together; bounds the memory of their logits
 
 struct tally {
@@ -56,6 +57,11 @@ static enum sov_status evaluate(struct session *session, struct token_list *list
                                 struct tally *tally, struct sov_fault *fault) {
     const struct tokenizer *tokenizer = session->vocabulary.tokenizer;
     bool has_bos = list->n > 0 && list->ids[0] == tokenizer_bos(tokenizer);
+    if (window < WINDOW_MIN) {
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "the second half of a window of %u predicts nothing: -c takes at least %u",
+                         window, WINDOW_MIN);
+    }
     u64 n_windows = list->n / window;
     if (n_windows == 0) {
         return fault_set(fault, SOV_ERR_ARGUMENT,
@@ -78,6 +84,32 @@ static enum sov_status evaluate(struct session *session, struct token_list *list
         output_flush(&err);
     }
     return status;
+}
+
+// JSON has no infinity, which e to a large power is.
+static void put_field(struct output *out, const char *name, f64 value) {
+    bool finite = value - value == 0.0;
+    output_format(out, "\"%s\":", name);
+    if (finite) {
+        output_format(out, "%.12g,", value);
+    } else {
+        output_put(out, STR("null,"));
+    }
+}
+
+static void print(struct output *out, const struct tally *tally, u64 n_tokens, u32 window,
+                  bool json) {
+    if (!json) {
+        output_format(out, "perplexity %.4f +/- %.4f (%llu predictions, windows of %u)\n",
+                      perplexity_of(tally), error_of(tally), tally->count, window);
+        return;
+    }
+    output_put(out, STR("{"));
+    put_field(out, "perplexity", perplexity_of(tally));
+    put_field(out, "error", error_of(tally));
+    put_field(out, "mean_nll", tally->sum / (f64)tally->count);
+    output_format(out, "\"n_predictions\":%llu,\"n_tokens\":%llu,\"window\":%u}\n", tally->count,
+                  n_tokens, window);
 }
 
 int cli_perplexity(const struct command *command, const struct platform_start *start) {
@@ -109,17 +141,7 @@ int cli_perplexity(const struct command *command, const struct platform_start *s
             vocabulary_encode(&session.vocabulary, input.text, TOKENIZE_BOS_EOS, &list, &fault);
     }
     if (status == SOV_OK) status = evaluate(&session, &list, window, &tally, &fault);
-    if (status == SOV_OK && json) {
-        output_format(
-            &out,
-            "{\"perplexity\":%.9g,\"error\":%.9g,\"mean_nll\":%.12g,\"n_predictions\":%llu,"
-            "\"n_tokens\":%llu,\"window\":%u}\n",
-            perplexity_of(&tally), error_of(&tally), tally.sum / (f64)tally.count, tally.count,
-            (u64)list.n, window);
-    } else if (status == SOV_OK) {
-        output_format(&out, "perplexity %.4f +/- %.4f (%llu predictions, windows of %u)\n",
-                      perplexity_of(&tally), error_of(&tally), tally.count, window);
-    }
+    if (status == SOV_OK) print(&out, &tally, list.n, window, json);
     exit_code = status == SOV_OK ? output_finish(&out) : cli_fail(&fault);
     session_close(&session);
     token_list_free(&list);
