@@ -71,6 +71,18 @@ USAGE_ERRORS = [
     (["logits", "-m", "x"], "--tokens FILE is missing"),
     (["logits", "-m", "x", "--tokens", "y"], "-o OUT is missing"),
     (["inspect"], "MODEL is missing"),
+    (["bench"], "-m MODEL is missing"),
+    *[(["bench", "-m", "x", "-p", bad], "-p takes 1 to 16 whole numbers from 0 to 65536, separated")
+      for bad in ("", "1,", ",1", "1,,2", "1, 2", "-1", "65537", "1;2", "99999999999999999999",
+                  ",".join("1" * 17))],
+    (["bench", "-m", "x", "-b", "1,0"], "-b takes 1 to 16 whole numbers from 1 to 256"),
+    (["bench", "-m", "x", "-t", "1,129"], "-t takes 1 to 16 whole numbers from 0 to 128"),
+    (["bench", "-m", "x", "-d", "1,x"], "-d takes 1 to 16 whole numbers"),
+    (["bench", "-m", "x", "-n", "1,2"], "-n takes a whole number"),
+    (["bench", "-m", "x", "-r", "0"], "-r takes a whole number from 1 to 100"),
+    (["bench", "-m", "x", "-p", "1,90", "-n", "100", "-d", "7,10", "-c", "110"],
+     "a context of 111 tokens, -c is 110"),
+    (["bench", "-m", "x", "-b", "2,9", "--prefill-chunk", "8"], "--prefill-chunk 9 or more"),
 ]
 
 

@@ -74,3 +74,32 @@ def test_perplexity(name):
 def test_perplexity_of_a_short_text():
     done = sov.call("perplexity", "-m", sov.model("smollm2"), "-f", "-", stdin=b"too short")
     assert done.returncode == 1 and b"512" in done.stderr
+
+
+def test_bench():
+    """Every combination is measured once, in order, and the rates follow from the times."""
+    data = parsed("bench", "-m", sov.model("smollm2"), "-p", "3,0,20", "-n", "2", "-d", "0,17",
+                  "-b", "1,3", "-t", "1,2", "-r", "3")
+    assert data["file_bytes"] > 9e7 and data["isa"] in ("avx2", "avx512") and data["model"]
+    expected = [(test, threads, depth, batch) for threads in (1, 2) for depth in (0, 17)
+                for test, batch in (("pp3", 1), ("pp20", 1), ("tg2", 1), ("tg2", 3))]
+    keys = ("test", "threads", "depth", "batch")
+    assert [tuple(row[key] for key in keys) for row in data["results"]] == expected
+    for row in data["results"]:
+        assert row["repeats"] == len(row["ns"]) == 3 and row["ns"] == sorted(row["ns"])
+        tokens = int(row["test"][2:]) * row["batch"]
+        for name, ns in zip(("fastest", "tokens_per_second", "slowest"), row["ns"]):
+            assert row[name] == pytest.approx(tokens * 1e9 / ns, abs=1e-3)
+
+
+def test_bench_text():
+    model = sov.model("smollm2")
+    lines = sov.succeed("bench", "-m", model, "-p", "5", "-n", "2", "-d", "0,3", "-b", "2", "-r",
+                        "1", "-t", "1").stdout.decode().splitlines()
+    assert lines[0].endswith("tokens/s, median of 1")
+    assert lines[1].split() == ["test", "threads", "depth", "batch", "median", "slowest", "fastest"]
+    assert [line.split()[:4] for line in lines[2:]] == [
+        ["pp5", "1", "0", "1"], ["tg2", "1", "0", "2"],
+        ["pp5", "1", "3", "1"], ["tg2", "1", "3", "2"]]
+    nothing = parsed("bench", "-m", model, "-p", "0", "-n", "0")
+    assert nothing["results"] == []

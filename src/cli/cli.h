@@ -21,6 +21,7 @@ enum option_kind {
     OPTION_I32,
     OPTION_U64,
     OPTION_F32,
+    OPTION_NUMBERS,     // struct option_numbers, each `min` to `max`, separated by commas
     OPTION_STRING,      // const char *
     OPTION_LIST,        // struct option_list, the option may be given again
     OPTION_POSITIONAL,  // const char *, one argument that is not an option
@@ -32,6 +33,12 @@ struct option_list {
     u32 n, capacity;
 };
 
+#define OPTION_NUMBERS_MAX 16
+struct option_numbers {
+    u32 values[OPTION_NUMBERS_MAX];
+    u32 n;
+};
+
 struct option {
     enum option_kind kind;
     const char *name;      // "--temp" or "-n"; for a positional its name in the usage line
@@ -39,7 +46,7 @@ struct option {
     const char *value;     // how the help calls the value: "N", "FILE"
     void *target;
     bool *given;  // set when the option appears, or NULL
-    u32 min, max; // of OPTION_U32
+    u32 min, max; // of OPTION_U32 and OPTION_NUMBERS
     const char *help;
 };
 
@@ -91,7 +98,18 @@ struct model_options {
         OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
             "refuse the model unless its SHA-256 is this (all shards in order)" \
     }
-#define ENGINE_OPTIONS(m)                                                                          \
+#define ENGINE_OPTIONS(m)                             \
+    {OPTION_U32,                                      \
+     "-t",                                            \
+     "--threads",                                     \
+     "N",                                             \
+     &(m)->engine.n_threads,                          \
+     NULL,                                            \
+     0,                                               \
+     ENGINE_THREADS_MAX,                              \
+     "worker threads (default 0: one for each CPU)"}, \
+        ENGINE_OPTIONS_BUT_THREADS(m)
+#define ENGINE_OPTIONS_BUT_THREADS(m)                                                              \
     {OPTION_U32,                                                                                   \
      "-c",                                                                                         \
      "--ctx-size",                                                                                 \
@@ -101,15 +119,6 @@ struct model_options {
      0,                                                                                            \
      MODEL_CONTEXT_MAX,                                                                            \
      "context in tokens (default 0: the model's, at most 4096)"},                                  \
-        {OPTION_U32,                                                                               \
-         "-t",                                                                                     \
-         "--threads",                                                                              \
-         "N",                                                                                      \
-         &(m)->engine.n_threads,                                                                   \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         ENGINE_THREADS_MAX,                                                                       \
-         "worker threads (default 0: one for each CPU)"},                                          \
         {OPTION_STRING,                                                                            \
          "--force-isa",                                                                            \
          NULL,                                                                                     \

@@ -41,9 +41,11 @@ static const struct command commands[] = {
      "example:\n  sov perplexity -m MODEL -f text.txt\n",
      cli_perplexity},
     {"bench", "tokens per second of prefill and decode",
-     "bench -m MODEL [-p N] [-n N] [-d DEPTH] [-r N] [options]",
-     "Names as in llama-bench: pp512 is a prompt of 512 tokens, tg128 is 128 generated ones.\n\n"
-     "example:\n  sov bench -m MODEL -t 2\n",
+     "bench -m MODEL [-p LIST] [-n N] [-d LIST] [-b LIST] [-t LIST] [-r N] [options]",
+     "Names as in llama-bench: pp512 is a prompt of 512 tokens, tg128 is 128 steps of one token\n"
+     "for each sequence of the batch. A LIST is numbers separated by commas; every combination\n"
+     "is measured.\n\n"
+     "example:\n  sov bench -m MODEL -p 128,512 -d 0,1024 -b 1,8 -t 1,2\n",
      cli_bench},
     {"trace", "what every operator of one pass produced, for comparison",
      "trace -m MODEL --tokens FILE -o OUT",

@@ -22,9 +22,9 @@ int cli_usage_error(const struct command *command, const char *format, ...) {
     text_format_v(&t, format, args);
     va_end(args);
     struct sov_fault fault = {0}; // fault_set makes printable what it quotes
-    enum sov_status status =
-        fault_set(&fault, SOV_ERR_USAGE, "%s: %s (sov %s -h shows the options)", command->name,
-                  message, command->name);
+    enum sov_status status = fault_set(&fault, SOV_ERR_USAGE,
+                                       "%s: %s (sov %s -h shows the options)", command->name,
+                                       message, command->name);
     (void)status;
     return cli_fail(&fault);
 }
@@ -48,6 +48,25 @@ static void print_help(const struct command *command, const struct option *optio
     (void)output_finish(&out);
 }
 
+// "128,512"; all or nothing.
+static bool store_numbers(const struct option *o, struct str value) {
+    struct option_numbers list = {.n = 0};
+    usize begin = 0;
+    for (usize i = 0; i <= value.len; i++) {
+        if (i < value.len && value.data[i] != ',') continue;
+        u64 number = 0;
+        struct str item = {value.data + begin, i - begin};
+        if (!text_parse_u64(item, &number) || number < o->min || number > o->max ||
+            list.n == OPTION_NUMBERS_MAX) {
+            return false;
+        }
+        list.values[list.n++] = (u32)number;
+        begin = i + 1;
+    }
+    *(struct option_numbers *)o->target = list;
+    return true;
+}
+
 static bool store_number(const struct option *o, struct str value) {
     u64 u = 0;
     i64 i = 0;
@@ -61,6 +80,7 @@ static bool store_number(const struct option *o, struct str value) {
         if (!text_parse_i64(value, &i) || i < INT_MIN || i > INT_MAX) return false;
         *(i32 *)o->target = (i32)i;
         return true;
+    case OPTION_NUMBERS: return store_numbers(o, value);
     case OPTION_U64: return text_parse_u64(value, (u64 *)o->target);
     case OPTION_F32:
         if (!text_parse_f64(value, &f) || f > 3.4e38 || f < -3.4e38) return false;
@@ -76,6 +96,11 @@ static bool bad_value(const struct command *command, const struct option *o, con
         *exit_code = cli_usage_error(command,
                                      "%s takes a whole number from %u to %u, not \"%.64s\"",
                                      o->name, o->min, o->max, value);
+    } else if (o->kind == OPTION_NUMBERS) {
+        *exit_code = cli_usage_error(command,
+                                     "%s takes 1 to %u whole numbers from %u to %u, separated by "
+                                     "commas, not \"%.64s\"",
+                                     o->name, OPTION_NUMBERS_MAX, o->min, o->max, value);
     } else {
         *exit_code = cli_usage_error(command, "%s takes a %snumber, not \"%.64s\"", o->name,
                                      o->kind == OPTION_F32 ? "" : "whole ", value);
