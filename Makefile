@@ -5,6 +5,7 @@
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
+# make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
 # make install      sov into $(DESTDIR)$(PREFIX)/bin
 #
 # The sources of src/ are built in two flavours:
@@ -46,7 +47,7 @@ ASAN_CLI := $(patsubst %.c,$(BUILD)/asan/%.o,$(CLI))
 FREE_TESTS := $(patsubst %,$(BUILD)/free/%,$(TESTS))
 ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 
-.PHONY: all tests check check-full tidy bench install clean
+.PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -98,6 +99,11 @@ $(BUILD)/free/bench_%: $(BUILD)/free/bench/bench_%.o $(FREE_CORE)
 
 bench: $(BENCHES)
 	@for program in $^; do $$program || exit 1; done
+
+# Needs numpy to make its models: that of the test tools where they are installed.
+BENCH_PYTHON := $(firstword $(wildcard $(BUILD)/venv/bin/python) python3)
+bench-cpu: $(BUILD)/sov $(BUILD)/free/bench_bandwidth
+	@$(BENCH_PYTHON) bench/bench_cpu.py $(BENCH_CPU)
 
 # --- fuzzing: libFuzzer with ASan and UBSan over the hosted twin ---
 FUZZERS := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))

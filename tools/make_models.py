@@ -6,6 +6,7 @@
     tools/make_models.py -o m.gguf --type Q6_K --types token_embd=Q8_0,ffn_down=F16 \\
         --n-embd 256 --n-ff 512 --untied --biases --rope-freqs llama3
     tools/make_models.py -o m.gguf --preset 1b --type Q4_K  # the shape of a 1B model, streamed
+    tools/make_models.py -o m.gguf --preset bench-1b --type Q8_0  # of bench/bench_cpu.py
     tools/make_models.py -o m.gguf --shards 3               # m-00001-of-00003.gguf, ...
     tools/make_models.py -o m.gguf --arch gemma3 --head-dim 32 --window 16 --window-pattern 2
     tools/make_models.py -o m.gguf --arch qwen3 --head-dim 32 --n-vocab 67 --tokenizer letters
@@ -402,6 +403,11 @@ PRESETS = {
     "1b": dict(n_layer=16, n_embd=2048, n_head=32, n_head_kv=8, n_ff=8192, n_vocab=128256,
                context=131072, type="Q4_K", types={"token_embd": "Q6_K"},
                rope_freq_base=500000.0, rope_freqs="llama3"),
+    # For speed alone: the layers of Llama 3.2 1B, all matrices of one type, with the vocabulary of
+    # 32,000 that Llama 2 and TinyLlama have: the file is small, and the share of the head in a
+    # token's bytes is that of a bigger model.
+    "bench-1b": dict(n_layer=16, n_embd=2048, n_head=32, n_head_kv=8, n_ff=8192, n_vocab=32000,
+                     context=8192, type="Q4_0", rope_freq_base=500000.0),
     "8b": dict(n_layer=32, n_embd=4096, n_head=32, n_head_kv=8, n_ff=14336, n_vocab=128256,
                context=131072, type="Q4_K", types={"token_embd": "Q4_K", "output": "Q6_K"},
                tied=False, rope_freq_base=500000.0, rope_freqs="llama3"),

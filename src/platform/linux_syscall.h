@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one instruction by which freestanding programs reach Linux on x86-64, and the numbers of the
-// calls they make. Included by linux.c and linux_start.c only; tests/test_binary.py holds the same
-// list and fails when a program makes another call.
+// calls they make. Included by linux.c, linux_start.c and benchmarks only; tests/test_binary.py
+// holds the same list and fails when a program makes another call.
 //
 //     rax  number, then result          rdi rsi rdx r10 r8 r9  arguments
 //     rcx, r11  lost to the instruction                        all else is kept
