@@ -16,10 +16,10 @@ Tests, each at every number of threads:
   batch    the same with --batch sequences   sov bench -b          bench/peer_steps.c batch
   first    start of the program to the first byte of the first token of a short prompt, page cache
            warm                              sov run -n 1          bench/peer_steps.c first
-One pair is a run of sov and then one of llama.cpp; each program warms up before it is timed (but
-for "first"). Tables show medians over all pairs; ratios above 1 mean that sov is better.
+One pair is a run of sov and then one of llama.cpp (three, in alternation, of "first"); each program
+warms up before it is timed, but for "first". Tables show medians over all pairs; ratios above 1 mean that sov is better.
 
-The read bandwidth is taken by bench/bench_bandwidth.c at the start and at the end, at each number
+The read bandwidth is taken by bench/bench_bandwidth.c before and after each model, at each number
 of threads; the best median of its variants counts. A step of decoding reads the bytes of all
 tensors, but of the embedding only as many rows as there are tokens (when it is the output matrix as
 well, all of it, once); the KV cache is left out. The share is those bytes, times steps a second,
@@ -45,6 +45,7 @@ MADE = {f"1b-{kind.lower()}": kind for kind in ("Q4_0", "Q8_0", "Q4_K", "F16")}
 TESTS = ["prefill", "decode", "batch", "first"]
 TEXT = "The capital of France is"
 PEER_STEPS = BUILD / "peer_steps"
+FIRSTS = 3  # starts of each program in one pair
 
 
 def note(text):
@@ -121,38 +122,23 @@ def warm_page_cache(path):
 # --- measuring ---
 
 class Runner:
+    """One program after the other; samples are {(test, depth): [tokens per second]}, and seconds
+    for "first"."""
+
     def __init__(self, options, peer):
         self.options, self.peer = options, peer
-        self.wrap = options.wrap.split()
+        tests = set(options.tests)
+        self.prompt = options.prompt if "prefill" in tests else 0
+        self.batches = [1] * ("decode" in tests) + [options.batch] * ("batch" in tests)
+        self.depths = ",".join(map(str, options.depths))
 
-    def run(self, command):
-        return capture(self.wrap + [str(c) for c in command]).stdout
-
-    def bandwidth(self):
-        """{threads: {"4K plain": GB/s, ...}}, medians of one call each."""
-        result = {}
-        for threads in self.options.threads:
-            program = BUILD / "free/bench_bandwidth"
-            lines = self.run([program, threads, self.options.bandwidth_mib, 7]).splitlines()
-            found = [re.fullmatch(r"threads \d+ pages (\S+ \S+) GB/s best \S+ median (\S+)", line)
-                     for line in lines]
-            result[threads] = {match[1]: float(match[2]) for match in found}
-        return result
-
-    # Each gives back samples: {(test, depth): [tokens per second, or seconds for "first"]}.
     def sov_bench(self, model, threads):
         o = self.options
-        prompt = o.prompt if "prefill" in o.tests else 0
-        generate = o.generate if "decode" in o.tests or "batch" in o.tests else 0
-        batches = [1] * ("decode" in o.tests) + [o.batch] * ("batch" in o.tests)
-        command = [o.sov, "bench", "-m", model, "-t", threads, "-p", prompt, "-n", generate, "-r",
-                   o.repeats, "-d", ",".join(map(str, o.depths)), "--json"]
-        if batches:
-            command += ["-b", ",".join(map(str, batches))]
+        command = [o.sov, "bench", "-m", model, "-t", threads, "-p", self.prompt, "-n",
+                   o.generate if self.batches else 0, "-r", o.repeats, "-d", self.depths, "--json",
+                   "-b", ",".join(map(str, self.batches or [1]))]
         samples = {}
-        for row in json.loads(self.run(command))["results"]:
-            if row["batch"] > 1 and row["depth"] > 0:
-                continue
+        for row in json.loads(capture(command).stdout)["results"]:
             test = "prefill" if row["test"].startswith("pp") else \
                 "decode" if row["batch"] == 1 else "batch"
             tokens = int(row["test"][2:]) * row["batch"]
@@ -160,71 +146,87 @@ class Runner:
         return samples
 
     def peer_bench(self, model, threads):
-        o = self.options
-        prompt = o.prompt if "prefill" in o.tests else 0
+        o, samples = self.options, {}
         generate = o.generate if "decode" in o.tests else 0
-        samples = {}
-        if prompt or generate:
-            rows = json.loads(self.run([self.peer / "llama-bench", "-m", model, "-t", threads, "-p",
-                                        prompt, "-n", generate, "-r", o.repeats, "-d",
-                                        ",".join(map(str, o.depths)), "-o", "json"]))
-            for row in rows:
+        if self.prompt or generate:
+            command = [self.peer / "llama-bench", "-m", model, "-t", threads, "-p", self.prompt,
+                       "-n", generate, "-r", o.repeats, "-d", self.depths, "-o", "json"]
+            for row in json.loads(capture(command).stdout):
                 test = "prefill" if row["n_prompt"] else "decode"
                 samples[test, row["n_depth"]] = row["samples_ts"]
         if "batch" in o.tests:
-            lines = self.run([PEER_STEPS, "batch", model, threads, o.batch, o.generate, o.repeats])
-            tokens = o.batch * o.generate
-            samples["batch", 0] = [tokens / float(line) for line in lines.split()]
+            command = [PEER_STEPS, "batch", model, threads, o.batch, o.generate, o.repeats]
+            samples["batch", 0] = [o.batch * o.generate / float(line)
+                                   for line in capture(command).stdout.split()]
         return samples
 
     def first_token(self, command):
         """Seconds from the start of the program to its first byte on stdout."""
         begin = time.monotonic()
         with subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE) as program:
+                              stderr=subprocess.DEVNULL) as program:
             program.stdout.read(1)
             seconds = time.monotonic() - begin
             program.stdout.read()
             if program.wait() != 0:
-                sys.exit(f"{command}: {program.stderr.read().decode(errors='replace')}")
+                sys.exit(f"{' '.join(map(str, command))}: exit code {program.returncode}")
         return seconds
 
-    def sov_first(self, model, threads):
-        return self.first_token([self.options.sov, "run", "-m", model, "-t", threads, "-p", TEXT,
-                                 "-n", "1", "--greedy"])
+    def firsts(self, model, threads):
+        ours = [self.options.sov, "run", "-m", model, "-t", threads, "-p", TEXT, "-n", 1,
+                "--greedy"]
+        theirs = [PEER_STEPS, "first", model, threads, TEXT]
+        samples = {"sov": [], "peer": []}
+        for i in range(FIRSTS + 1):  # the one before brings the programs into the page cache
+            for key, command in (("sov", ours), ("peer", theirs)):
+                seconds = self.first_token(command)
+                if i > 0:
+                    samples[key].append(seconds)
+        return samples
 
-    def peer_first(self, model, threads):
-        return self.first_token([PEER_STEPS, "first", model, threads, TEXT])
+    def pair(self, model, threads):
+        """[[test, depth, samples of sov, of the peer]], of one pair."""
+        rows = []
+        if set(self.options.tests) - {"first"}:
+            ours, theirs = self.sov_bench(model, threads), self.peer_bench(model, threads)
+            rows = [[*key, ours[key], theirs[key]] for key in ours if key in theirs]
+        if "first" in self.options.tests:
+            samples = self.firsts(model, threads)
+            rows.append(["first", 0, samples["sov"], samples["peer"]])
+        return rows
 
 
-def first_alone(options, peer, model, threads):
-    """The pairs of "first", in a process of its own under --wrap, so that the wrapper's own time
-    (waiting for a lock) is not counted: [[sov seconds, peer seconds], ...]."""
-    command = [sys.executable, __file__, "--first-only", str(threads), "--models", model, "--pairs",
-               options.pairs, "--sov", options.sov, "--peer", peer]
-    return json.loads(capture(options.wrap.split() + [str(c) for c in command]).stdout)
+def bandwidth(options):
+    """{threads: {"4K plain": GB/s, ...}}, the medians of one call each."""
+    result = {}
+    for threads in options.threads:
+        program = BUILD / "free/bench_bandwidth"
+        lines = capture([*options.wrap.split(), program, threads, options.bandwidth_mib, 7]).stdout
+        found = re.findall(r"pages (\S+ \S+) GB/s best \S+ median (\S+)", lines)
+        result[threads] = {variant: float(median) for variant, median in found}
+    return result
 
 
-def measure(runner, name, path):
+def pair_in_a_process(options, peer, model, threads):
+    """Under --wrap as a whole: a lock is taken once, and its wait is in no sample."""
+    command = [sys.executable, __file__, "--pair-only", threads, "--models", model, "--peer", peer,
+               "--sov", options.sov, "--tests", ",".join(options.tests), "--repeats",
+               options.repeats, "--prompt", options.prompt, "--generate", options.generate,
+               "--depths", ",".join(map(str, options.depths)), "--batch", options.batch]
+    return json.loads(capture(options.wrap.split() + command).stdout)
+
+
+def measure(options, peer, name, path):
     """{(test, depth, threads): {"sov": samples, "peer": samples}}"""
-    options, results = runner.options, {}
+    results = {}
     warm_page_cache(path)
-
-    def add(program, threads, samples):
-        for (test, depth), values in samples.items():
-            entry = results.setdefault((test, depth, threads), {"sov": [], "peer": []})
-            entry[program] += values
-
     for threads in options.threads:
         for pair in range(options.pairs):
             note(f"{name}, {threads} threads, pair {pair + 1} of {options.pairs}")
-            if set(options.tests) - {"first"}:
-                add("sov", threads, runner.sov_bench(path, threads))
-                add("peer", threads, runner.peer_bench(path, threads))
-        if "first" in options.tests:
-            for ours, theirs in first_alone(options, runner.peer, path, threads):
-                add("sov", threads, {("first", 0): [ours]})
-                add("peer", threads, {("first", 0): [theirs]})
+            for test, depth, ours, theirs in pair_in_a_process(options, peer, path, threads):
+                entry = results.setdefault((test, depth, threads), {"sov": [], "peer": []})
+                entry["sov"] += ours
+                entry["peer"] += theirs
     return results
 
 
@@ -265,8 +267,6 @@ def placement(path):
 def table_rows(results, read_bytes, bandwidth, options):
     rows = []
     for (test, depth, threads), samples in results.items():
-        if not samples["sov"] or not samples["peer"]:
-            continue
         ours, theirs = (statistics.median(samples[key]) for key in ("sov", "peer"))
         label = {"prefill": f"prefill {options.prompt}", "decode": f"decode {options.generate}",
                  "batch": f"decode x {options.batch}", "first": "first token"}[test]
@@ -289,34 +289,39 @@ def spread(values):
     return f"{100 * (max(values) - min(values)) / middle:.0f} %"
 
 
-def print_report(report):
+def print_head(report):
     m, v = report["machine"], report["versions"]
     print(f"{report['date']}, {m['cpu']} (family {m['family']}, model {m['model']}), {m['cpus']} "
           f"CPUs, {m['memory_gib']} GiB, {m['system']}; {' '.join(m['flags'])}")
     print(f"sov {v['sov']['version']} ({v['commit']}); {v['peer']}")
     print(f"{report['pairs']} pairs of {report['repeats']}; load average before "
-          f"{m['load_before'][0]:.2f}, after {report['load_after'][0]:.2f}")
-    for threads, variants in report["bandwidth"].items():
-        listed = ", ".join(f"{name} {max(values):.1f}" for name, values in variants.items())
-        print(f"read bandwidth, {threads} threads, GB/s: {listed}")
-    print()
+          f"{m['load_before'][0]:.2f}\n")
     print("| model | test | threads | sov | llama.cpp | ratio | spread | sov of bandwidth | "
           "llama.cpp of bandwidth |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
-    for model in report["models"]:
-        for row in model["rows"]:
-            unit = " ms" if row["unit"] == "ms" else ""
-            shares = [f"{100 * row[key]:.0f} %" if key in row else ""
-                      for key in ("sov_share", "peer_share")]
-            samples = row["samples"]
-            print(f"| {model['name']} | {row['test']} | {row['threads']} | {row['sov']:.1f}{unit} |"
-                  f" {row['peer']:.1f}{unit} | {row['ratio']:.2f} | {spread(samples['sov'])}, "
-                  f"{spread(samples['peer'])} | {shares[0]} | {shares[1]} |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |", flush=True)
+
+
+def print_rows(model):
+    for row in model["rows"]:
+        unit = " ms" if row["unit"] == "ms" else ""
+        shares = [f"{100 * row[key]:.0f} %" if key in row else ""
+                  for key in ("sov_share", "peer_share")]
+        samples = row["samples"]
+        print(f"| {model['name']} | {row['test']} | {row['threads']} | {row['sov']:.1f}{unit} |"
+              f" {row['peer']:.1f}{unit} | {row['ratio']:.2f} | {spread(samples['sov'])}, "
+              f"{spread(samples['peer'])} | {shares[0]} | {shares[1]} |", flush=True)
+
+
+def print_foot(report):
     print()
     for model in report["models"]:
         where = ", ".join(f"{kind} {size:.0f} MiB" for kind, size in model["placement"].items())
         print(f"{model['name']}: a step reads {model['step_bytes'] / 1e6:.1f} MB of weights; "
               f"llama.cpp's buffers: {where}")
+        for threads, variants in model["bandwidth"].items():
+            listed = ", ".join(f"{name} {value:.1f}" for name, value in variants.items())
+            print(f"  read bandwidth, {threads} threads, GB/s: {listed}")
+    print(f"load average after {report['load_after'][0]:.2f}")
 
 
 # --- command line ---
@@ -345,7 +350,7 @@ def parse():
     parser.add_argument("--wrap", default="", help="put before every measured command, for a lock "
                         "or a choice of CPUs: --wrap 'taskset -c 0,1'")
     parser.add_argument("--json", type=Path, help="also write everything, all samples, to this file")
-    parser.add_argument("--first-only", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--pair-only", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = set(options.tests) - set(TESTS)
     if unknown:
@@ -355,37 +360,31 @@ def parse():
 
 def main():
     options = parse()
-    if options.first_only is not None:
-        runner, model = Runner(options, Path(options.peer)), options.models[0]
-        runner.sov_first(model, options.first_only)  # programs into the page cache
-        runner.peer_first(model, options.first_only)
-        print(json.dumps([[runner.sov_first(model, options.first_only),
-                           runner.peer_first(model, options.first_only)]
-                          for _ in range(options.pairs)]))
+    if options.pair_only is not None:
+        runner = Runner(options, Path(options.peer))
+        print(json.dumps(runner.pair(options.models[0], options.pair_only)))
         return 0
     peer = find_peer(options.peer)
+    paths = {name: find_model(name, options.model_dir) for name in options.models}
     report = {"date": datetime.datetime.now().isoformat(" ", "minutes"), "machine": machine(),
               "versions": versions(options, peer), "pairs": options.pairs,
               "repeats": options.repeats, "models": []}
-    paths = {name: find_model(name, options.model_dir) for name in options.models}
-    runner = Runner(options, peer)
-    before = runner.bandwidth()
-    results = {name: measure(runner, name, path) for name, path in paths.items()}
-    after = runner.bandwidth()
-    report["bandwidth"] = {threads: {variant: [before[threads][variant], after[threads][variant]]
-                                     for variant in before[threads]} for threads in before}
-    ceiling = {threads: max(max(values) for values in variants.values())
-               for threads, variants in report["bandwidth"].items()}
+    print_head(report)
     for name, path in paths.items():
-        read_bytes = step_bytes(options.sov, path)
+        before, results = bandwidth(options), measure(options, peer, name, path)
+        after, read_bytes = bandwidth(options), step_bytes(options.sov, path)
+        reached = {threads: {variant: max(before[threads][variant], after[threads][variant])
+                             for variant in before[threads]} for threads in before}
+        ceiling = {threads: max(variants.values()) for threads, variants in reached.items()}
         report["models"].append({
             "name": Path(name).name, "file": str(path), "step_bytes": read_bytes,
-            "placement": placement(path),
-            "rows": table_rows(results[name], read_bytes, ceiling, options)})
-    report["load_after"] = os.getloadavg()
-    print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+            "bandwidth": reached, "placement": placement(path),
+            "rows": table_rows(results, read_bytes, ceiling, options)})
+        print_rows(report["models"][-1])
+        report["load_after"] = os.getloadavg()
+        if options.json:  # after each model: what was measured is kept whatever comes
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print_foot(report)
     return 0
 
 

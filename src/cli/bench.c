@@ -15,6 +15,7 @@
 #define REPEATS_MAX 100
 #define PROMPT_SEED 12345u
 #define TOKENS_MAX 65536u // of a prompt, of a depth, of generated tokens
+#define WARMUP_STEPS 8u
 #define THREADS_DEFAULT 0 // resolved by the engine
 
 struct bench_options {
@@ -118,6 +119,11 @@ static enum sov_status measure_prefill(struct bench *b, struct measurement *m,
     return status;
 }
 
+// Steps of a run of decoding: the first run warms caches only.
+static u32 steps_of(const struct measurement *m, u32 run) {
+    return run == 0 ? MIN(m->n, WARMUP_STEPS) : m->n;
+}
+
 static enum sov_status measure_decode(struct bench *b, struct measurement *m,
                                       struct sov_fault *fault) {
     struct request_times times;
@@ -126,7 +132,8 @@ static enum sov_status measure_decode(struct bench *b, struct measurement *m,
     for (u32 r = 0; r <= m->repeats && status == SOV_OK; r++) {
         // With a depth, the step of the prompt's last token is the prefill's; without, it is the
         // first of the n.
-        status = run_request(b, deep ? m->depth : 1, deep ? m->n + 1 : m->n, &times, fault);
+        u32 n = steps_of(m, r);
+        status = run_request(b, deep ? m->depth : 1, deep ? n + 1 : n, &times, fault);
         if (r > 0) m->ns[r - 1] = times.rest_ns + (deep ? 0 : times.first_ns);
     }
     return status;
@@ -193,10 +200,10 @@ static enum sov_status batch_prefill(struct batch_run *run, u32 slot, u32 depth,
     return status;
 }
 
-static enum sov_status batch_decode(struct batch_run *run, const struct measurement *m,
+static enum sov_status batch_decode(struct batch_run *run, const struct measurement *m, u32 n_steps,
                                     struct sov_fault *fault) {
     enum sov_status status = SOV_OK;
-    for (u32 i = 0; i < m->n && status == SOV_OK; i++) {
+    for (u32 i = 0; i < n_steps && status == SOV_OK; i++) {
         for (u32 s = 0; s < m->batch; s++) {
             run->tokens[s] = run->bench->ids[(m->depth + i + s) % run->bench->context];
             run->positions[s] = m->depth + i;
@@ -232,7 +239,7 @@ static enum sov_status measure_batch(struct bench *b, struct measurement *m,
     }
     for (u32 r = 0; r <= m->repeats && status == SOV_OK; r++) {
         u64 begin = platform_monotonic_ns();
-        status = batch_decode(&run, m, fault);
+        status = batch_decode(&run, m, steps_of(m, r), fault);
         if (r > 0) m->ns[r - 1] = platform_monotonic_ns() - begin;
         for (u32 s = 0; s < m->batch && status == SOV_OK; s++) {
             status = kv_truncate(&run.kv, s, m->depth, fault);
