@@ -8,6 +8,7 @@
 // weight bytes, with several in GMAC/s (10^9 multiply-adds); the rest in microseconds of a call.
 // Shapes of 576 fit L2 and are repeated in place; those of 128 MiB come from memory every time.
 // tests/test_kernels.c makes the same calls and checks their results.
+#include "../tests/random_weights.h"
 #include "cpu/cpu_features.h"
 #include "cpu/kernels.h"
 #include "freestanding/mem.h"
@@ -108,31 +109,13 @@ static void run_gemm(const void *context) {
     assert(failed == 0);
 }
 
-static void put_scales(u8 *block, u32 at, u32 n) { // between 2^-10 and 2^-8
-    for (u32 i = 0; i < n; i++) {
-        store_u16(block + at + 2 * (usize)i, (u16)(0x1400 + next_random() % 0x800));
-    }
-}
+static f16 random_scale(void) { return (f16)(0x1400 + next_random() % 0x800); } // 2^-10 to 2^-8
+static f32 random_single(void) { return f32_from_bits(0x3c000000 + (u32)(next_random() >> 40)); }
 
 static void fill_weights(enum dtype type, u8 *weight, u64 bytes) {
-    const struct dtype_info *info = dtype_lookup(type);
-    for (u64 i = 0; i + 8 <= bytes; i += 8) store_u64(weight + i, next_random());
-    for (u64 i = 0; i < bytes; i += info->block_bytes) {
-        u8 *block = weight + i;
-        switch (type) {
-        case DTYPE_F32: store_u32(block, 0x3c000000 + (u32)(next_random() % 0x1000000)); break;
-        case DTYPE_F16: put_scales(block, 0, 1); break;
-        case DTYPE_BF16: store_u16(block, (u16)(0x3c00 + next_random() % 0x100)); break;
-        case DTYPE_Q4_1:
-        case DTYPE_Q5_1:
-        case DTYPE_Q4_K:
-        case DTYPE_Q5_K: put_scales(block, 0, 2); break;
-        case DTYPE_Q2_K: put_scales(block, 80, 2); break;
-        case DTYPE_Q3_K: put_scales(block, 108, 1); break;
-        case DTYPE_Q6_K: put_scales(block, 208, 1); break;
-        default: put_scales(block, 0, 1); break;
-        }
-    }
+    static const struct weight_source source = {
+        .bits = next_random, .scale = random_scale, .half = random_scale, .single = random_single};
+    weights_fill(type, weight, bytes, &source);
 }
 
 // f16 activations of TOKENS_MAX rows of K_MAX, and their q16 form with the strides of rows of k.

@@ -13,6 +13,7 @@
 #include "freestanding/math.h"
 #include "freestanding/mem.h"
 #include "ops/op.h"
+#include "random_weights.h"
 #include "test.h"
 
 #define SEED 20260107
@@ -150,38 +151,18 @@ static u32 pick(const u32 *list, usize n) { return list[below((u32)n)]; }
 
 enum weight_fill { FILL_RANDOM, FILL_ZEROS, FILL_ONES, FILL_KINDS };
 
-static void put_scales(u8 *block, u32 at, u32 n) {
-    for (u32 i = 0; i < n; i++) store_u16(block + at + 2 * (usize)i, random_scale());
-}
+static u64 random_bits(void) { return test_random_u64(&state.random); }
+static u64 zero_bits(void) { return 0; }
+static u64 one_bits(void) { return ~0ull; }
 
 // Quants all 0 bits, all 1 bits, or random; scales that stay finite.
 static void fill_weights(enum dtype type, u8 *weight, u64 bytes, enum weight_fill fill) {
-    const struct dtype_info *info = dtype_lookup(type);
-    if (!info->quantised) {
-        for (u64 i = 0; i < bytes; i += info->block_bytes) {
-            if (type == DTYPE_F32) store_f32(weight + i, random_f32());
-            if (type == DTYPE_F16) store_u16(weight + i, random_half());
-            if (type == DTYPE_BF16) store_u16(weight + i, (u16)(f32_bits(random_f32()) >> 16));
-        }
-        return;
-    }
-    for (u64 i = 0; i < bytes; i++) {
-        weight[i] = fill == FILL_RANDOM ? (u8)test_random_u64(&state.random)
-                                        : (u8)(fill == FILL_ONES ? 0xff : 0);
-    }
-    for (u64 i = 0; i < bytes; i += info->block_bytes) {
-        u8 *block = weight + i;
-        switch (type) {
-        case DTYPE_Q4_1:
-        case DTYPE_Q5_1:
-        case DTYPE_Q4_K:
-        case DTYPE_Q5_K: put_scales(block, 0, 2); break;
-        case DTYPE_Q2_K: put_scales(block, 80, 2); break;
-        case DTYPE_Q3_K: put_scales(block, 108, 1); break;
-        case DTYPE_Q6_K: put_scales(block, 208, 1); break;
-        default: put_scales(block, 0, 1); break;
-        }
-    }
+    static u64 (*const bits[FILL_KINDS])(void) = {random_bits, zero_bits, one_bits};
+    struct weight_source source = {.bits = bits[fill],
+                                   .scale = random_scale,
+                                   .half = random_half,
+                                   .single = random_f32};
+    weights_fill(type, weight, bytes, &source);
 }
 
 struct activations {
