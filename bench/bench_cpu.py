@@ -19,11 +19,11 @@ Tests, each at every number of threads:
 One pair is a run of sov and then one of llama.cpp (three, in alternation, of "first"); each program
 warms up before it is timed, but for "first". Tables show medians over all pairs; ratios above 1 mean that sov is better.
 
-The read bandwidth is taken by bench/bench_bandwidth.c before and after each model, at each number
-of threads; the best median of its variants counts. A step of decoding reads the bytes of all
+The read bandwidth is taken by bench/bench_bandwidth.c within each pair, at its number of threads;
+the best median of its variants counts. A step of decoding reads the bytes of all
 tensors, but of the embedding only as many rows as there are tokens (when it is the output matrix as
 well, all of it, once); the KV cache is left out. The share is those bytes, times steps a second,
-over the bandwidth. No figure here is a test: nothing fails for being slow.
+over the bandwidth of the same pair (on shared hosts it changes by the minute). No figure here is a test: nothing fails for being slow.
 """
 import argparse
 import datetime
@@ -45,6 +45,7 @@ MADE = {f"1b-{kind.lower()}": kind for kind in ("Q4_0", "Q8_0", "Q4_K", "F16")}
 TESTS = ["prefill", "decode", "batch", "first"]
 TEXT = "The capital of France is"
 PEER_STEPS = BUILD / "peer_steps"
+BANDWIDTH_RUNS = 5
 FIRSTS = 3  # starts of each program in one pair
 
 
@@ -184,27 +185,23 @@ class Runner:
                     samples[key].append(seconds)
         return samples
 
+    def bandwidth(self, threads):
+        """{"4K plain": GB/s, ...}, medians."""
+        program = BUILD / "free/bench_bandwidth"
+        lines = capture([program, threads, self.options.bandwidth_mib, BANDWIDTH_RUNS]).stdout
+        found = re.findall(r"pages (\S+ \S+) GB/s best \S+ median (\S+)", lines)
+        return {variant: float(median) for variant, median in found}
+
     def pair(self, model, threads):
-        """[[test, depth, samples of sov, of the peer]], of one pair."""
-        rows = []
+        """Of one pair: "rows" [[test, depth, samples of sov, of the peer]], and "bandwidth"."""
+        bandwidth, rows = self.bandwidth(threads), []
         if set(self.options.tests) - {"first"}:
             ours, theirs = self.sov_bench(model, threads), self.peer_bench(model, threads)
             rows = [[*key, ours[key], theirs[key]] for key in ours if key in theirs]
         if "first" in self.options.tests:
             samples = self.firsts(model, threads)
             rows.append(["first", 0, samples["sov"], samples["peer"]])
-        return rows
-
-
-def bandwidth(options):
-    """{threads: {"4K plain": GB/s, ...}}, the medians of one call each."""
-    result = {}
-    for threads in options.threads:
-        program = BUILD / "free/bench_bandwidth"
-        lines = capture([*options.wrap.split(), program, threads, options.bandwidth_mib, 7]).stdout
-        found = re.findall(r"pages (\S+ \S+) GB/s best \S+ median (\S+)", lines)
-        result[threads] = {variant: float(median) for variant, median in found}
-    return result
+        return {"bandwidth": bandwidth, "rows": rows}
 
 
 def pair_in_a_process(options, peer, model, threads):
@@ -212,22 +209,20 @@ def pair_in_a_process(options, peer, model, threads):
     command = [sys.executable, __file__, "--pair-only", threads, "--models", model, "--peer", peer,
                "--sov", options.sov, "--tests", ",".join(options.tests), "--repeats",
                options.repeats, "--prompt", options.prompt, "--generate", options.generate,
-               "--depths", ",".join(map(str, options.depths)), "--batch", options.batch]
+               "--depths", ",".join(map(str, options.depths)), "--batch", options.batch,
+               "--bandwidth-mib", options.bandwidth_mib]
     return json.loads(capture(options.wrap.split() + command).stdout)
 
 
 def measure(options, peer, name, path):
-    """{(test, depth, threads): {"sov": samples, "peer": samples}}"""
-    results = {}
+    """Of each pair its number of threads, "bandwidth" and "rows"."""
+    pairs = []
     warm_page_cache(path)
     for threads in options.threads:
         for pair in range(options.pairs):
             note(f"{name}, {threads} threads, pair {pair + 1} of {options.pairs}")
-            for test, depth, ours, theirs in pair_in_a_process(options, peer, path, threads):
-                entry = results.setdefault((test, depth, threads), {"sov": [], "peer": []})
-                entry["sov"] += ours
-                entry["peer"] += theirs
-    return results
+            pairs.append({"threads": threads, **pair_in_a_process(options, peer, path, threads)})
+    return pairs
 
 
 # --- the report ---
@@ -264,7 +259,26 @@ def placement(path):
     return {kind: float(size) for kind, size in found}
 
 
-def table_rows(results, read_bytes, bandwidth, options):
+def collect(pairs, read_bytes, options):
+    """{(test, depth, threads): {"sov": samples, "peer": samples, "sov_shares": one of each pair,
+    "peer_shares"}}"""
+    results = {}
+    for pair in pairs:
+        ceiling = max(pair["bandwidth"].values()) * 1e9
+        for test, depth, ours, theirs in pair["rows"]:
+            entry = results.setdefault((test, depth, pair["threads"]), {
+                "sov": [], "peer": [], "sov_shares": [], "peer_shares": []})
+            entry["sov"] += ours
+            entry["peer"] += theirs
+            if test in ("decode", "batch"):
+                tokens = options.batch if test == "batch" else 1  # of a step
+                for key, samples in (("sov", ours), ("peer", theirs)):
+                    steps = statistics.median(samples) / tokens
+                    entry[f"{key}_shares"].append(read_bytes * steps / ceiling)
+    return results
+
+
+def table_rows(results, options):
     rows = []
     for (test, depth, threads), samples in results.items():
         ours, theirs = (statistics.median(samples[key]) for key in ("sov", "peer"))
@@ -276,10 +290,9 @@ def table_rows(results, read_bytes, bandwidth, options):
                "samples": samples}
         if test == "first":
             row["sov"], row["peer"] = 1e3 * ours, 1e3 * theirs
-        if test in ("decode", "batch"):
-            steps = 1 if test == "decode" else options.batch
-            for key, rate in (("sov", ours), ("peer", theirs)):
-                row[f"{key}_share"] = read_bytes * rate / steps / 1e9 / bandwidth[threads]
+        for key in ("sov", "peer"):
+            if samples[f"{key}_shares"]:
+                row[f"{key}_share"] = statistics.median(samples[f"{key}_shares"])
         rows.append(row)
     return rows
 
@@ -318,8 +331,10 @@ def print_foot(report):
         where = ", ".join(f"{kind} {size:.0f} MiB" for kind, size in model["placement"].items())
         print(f"{model['name']}: a step reads {model['step_bytes'] / 1e6:.1f} MB of weights; "
               f"llama.cpp's buffers: {where}")
-        for threads, variants in model["bandwidth"].items():
-            listed = ", ".join(f"{name} {value:.1f}" for name, value in variants.items())
+        for threads in sorted({pair["threads"] for pair in model["pairs"]}):
+            taken = [pair["bandwidth"] for pair in model["pairs"] if pair["threads"] == threads]
+            listed = ", ".join(f"{variant} {min(t[variant] for t in taken):.1f} to "
+                               f"{max(t[variant] for t in taken):.1f}" for variant in taken[0])
             print(f"  read bandwidth, {threads} threads, GB/s: {listed}")
     print(f"load average after {report['load_after'][0]:.2f}")
 
@@ -371,15 +386,11 @@ def main():
               "repeats": options.repeats, "models": []}
     print_head(report)
     for name, path in paths.items():
-        before, results = bandwidth(options), measure(options, peer, name, path)
-        after, read_bytes = bandwidth(options), step_bytes(options.sov, path)
-        reached = {threads: {variant: max(before[threads][variant], after[threads][variant])
-                             for variant in before[threads]} for threads in before}
-        ceiling = {threads: max(variants.values()) for threads, variants in reached.items()}
+        pairs, read_bytes = measure(options, peer, name, path), step_bytes(options.sov, path)
         report["models"].append({
-            "name": Path(name).name, "file": str(path), "step_bytes": read_bytes,
-            "bandwidth": reached, "placement": placement(path),
-            "rows": table_rows(results, read_bytes, ceiling, options)})
+            "name": Path(name).name, "file": str(path), "step_bytes": read_bytes, "pairs": pairs,
+            "placement": placement(path),
+            "rows": table_rows(collect(pairs, read_bytes, options), options)})
         print_rows(report["models"][-1])
         report["load_after"] = os.getloadavg()
         if options.json:  # after each model: what was measured is kept whatever comes

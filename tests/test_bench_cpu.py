@@ -28,15 +28,20 @@ def test_table_rows():
     class Options:
         prompt, generate, batch = 512, 128, 8
 
-    results = {("prefill", 0, 1): {"sov": [30.0, 10.0, 20.0], "peer": [5.0, 40.0, 10.0]},
-               ("decode", 7, 2): {"sov": [12.0], "peer": [6.0]},
-               ("batch", 0, 2): {"sov": [80.0], "peer": [100.0]},
-               ("first", 0, 1): {"sov": [0.1, 0.2, 0.3], "peer": [0.4]}}
-    prefill, decode, batch, first = bench_cpu.table_rows(results, 1e9, {1: 20.0, 2: 24.0}, Options)
+    pairs = [{"threads": 1, "bandwidth": {"4K plain": 20.0, "2M plain": 10.0},
+              "rows": [["prefill", 0, [30.0, 10.0], [5.0, 40.0]], ["first", 0, [0.1], [0.4]]]},
+             {"threads": 1, "bandwidth": {"4K plain": 10.0},
+              "rows": [["prefill", 0, [20.0], [10.0]], ["first", 0, [0.3, 0.2], [0.4]]]},
+             {"threads": 2, "bandwidth": {"4K plain": 24.0},
+              "rows": [["decode", 7, [12.0], [6.0]], ["batch", 0, [80.0], [100.0]]]},
+             {"threads": 2, "bandwidth": {"4K plain": 12.0},
+              "rows": [["decode", 7, [12.0], [6.0]]]}]
+    results = bench_cpu.collect(pairs, 1e9, Options)
+    prefill, first, decode, batch = bench_cpu.table_rows(results, Options)
     assert (prefill["sov"], prefill["peer"], prefill["ratio"]) == (20.0, 10.0, 2.0)
     assert prefill["test"] == "prefill 512" and "sov_share" not in prefill
     assert decode["test"] == "decode 128 at 7" and decode["ratio"] == 2.0
-    assert (decode["sov_share"], decode["peer_share"]) == (0.5, 0.25)
+    assert (decode["sov_share"], decode["peer_share"]) == (0.75, 0.375)
     assert batch["sov_share"] == pytest.approx(80 / 8 / 24) and batch["ratio"] == 0.8
     assert (first["sov"], first["peer"], first["unit"]) == (200.0, 400.0, "ms")
     assert first["ratio"] == 2.0
