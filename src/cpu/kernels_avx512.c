@@ -8,5 +8,14 @@
 void op_fill_avx512(struct op_table *table) {
     op_fill_avx2(table);
     table->name = "avx512";
-    // Quantised weights: gemm_avx512.c.
+    table->gemm[DTYPE_Q4_0] = gemm_q4_0_avx512;
+    table->gemm[DTYPE_Q4_1] = gemm_q4_1_avx512;
+    table->gemm[DTYPE_Q5_0] = gemm_q5_0_avx512;
+    table->gemm[DTYPE_Q5_1] = gemm_q5_1_avx512;
+    table->gemm[DTYPE_Q8_0] = gemm_q8_0_avx512;
+    table->gemm[DTYPE_Q2_K] = gemm_q2_k_avx512;
+    table->gemm[DTYPE_Q3_K] = gemm_q3_k_avx512;
+    table->gemm[DTYPE_Q4_K] = gemm_q4_k_avx512;
+    table->gemm[DTYPE_Q5_K] = gemm_q5_k_avx512;
+    table->gemm[DTYPE_Q6_K] = gemm_q6_k_avx512;
 }

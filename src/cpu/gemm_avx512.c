@@ -1,0 +1,1044 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products with quantised weights (operators 4 and 6 of docs/contract.md) for AVX-512 with
+// VBMI and VNNI. The lanes of a vector are 16 weight rows, a panel; the f32 chain over blocks,
+// which has an order, never runs across lanes, and only exact integer sums do.
+//
+// Two ways, by the number of tokens; both give the same bits:
+//   few      The 256 quants of a row's group become 4 vectors of bytes, whose 128-bit lanes hold 16
+//            elements of one block each. The activations lie split in high and low bytes in the
+//            same order, a = 256 * high + low; vpdpbusd multiplies either plane exactly. What is
+//            left of a row are 4 partial sums a block, which meet those of 15 other rows in a
+//            transpose.
+//   many     A group of 32 rows is unpacked once and transposed to pairs of k,
+//            pairs[k/2][row][2] of i16; a broadcast pair of activations then meets 16 rows at once
+//            (vpdpwssd) and nothing is added across lanes. 32 rows x 6 tokens are in flight.
+//
+// G1. Sums: docs/contract.md has the bounds; a partial sum stays within the sum of magnitudes. The
+//     high plane's sums are multiplied by 256 before the low plane's are added: 256 * |high| <=
+//     |a| + 255, which the margins of the bounds allow (the largest, Q8_0's with its unsigned form
+//     of q, is 32 * 255 * 33,022 < 2^29). vpdpbusd and vpdpwssd do not saturate.
+// G2. vpdpbusd multiplies unsigned by signed bytes. q with its zero point in is unsigned and below
+//     128, so it may stand on either side; Q8_0 is q + 128 on the high side, q on the low.
+// G3. Each group is read by loads that lie inside it (V1); in a group of fewer than 8 blocks they
+//     are masked.
+#include "cpu/avx512.h"
+#include "freestanding/mem.h"
+
+#define GROUP_BLOCKS (OP_GROUP / 32)
+#define CHUNKS 4u        // vectors of 64 quants in a group
+#define ROWS LANES_16    // of a panel
+#define FEW_TOKENS_MAX 4 // from 5 tokens on the transposed tile wins
+#define GROUP_PAIRS (OP_GROUP / 2)
+
+// How a group's integer sums become its value (the table of operator 4).
+enum group_form {
+    FORM_D,       // Q4_0 Q5_0 Q8_0: S = fma(d, isum, S) per 32
+    FORM_D_M,     // Q4_1 Q5_1: and S = fma(m, asum, S)
+    FORM_SC_MIN,  // Q4_K Q5_K: S = fma(sc, isum, S) per 32, M = sum of mn * asum per 32
+    FORM_SC_16,   // Q6_K: S = fma(sc, isum, S) per 16
+    FORM_INT,     // Q3_K: S = sum of sc * isum per 16
+    FORM_INT_MIN, // Q2_K: and M = sum of mn * asum per 16
+};
+
+// The scales of a panel's group; which are used depends on the form.
+struct panel_scales {
+    f32 scale[16][ROWS];        // d per 32, or sc per 32 or per 16
+    f32 m[8][ROWS];
+    i32 sc[16][ROWS];           // of the forms with an integer S
+    i16 mn[8][ROWS][2];         // minima of blocks 2i and 2i + 1
+    f32 d[ROWS], dmin[ROWS];
+};
+
+// --- what a block looks like ---
+
+KERNEL_INLINE enum group_form form_of(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1: return FORM_D_M;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K: return FORM_SC_MIN;
+    case DTYPE_Q6_K: return FORM_SC_16;
+    case DTYPE_Q3_K: return FORM_INT;
+    case DTYPE_Q2_K: return FORM_INT_MIN;
+    default: return FORM_D;
+    }
+}
+
+KERNEL_INLINE bool is_super_block(enum dtype type) {
+    return type >= DTYPE_Q2_K && type <= DTYPE_Q6_K;
+}
+
+// Bytes of a block of 32, or of a super block of 256 (dtype.c draws them).
+KERNEL_INLINE u32 block_bytes(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_0: return 18;
+    case DTYPE_Q4_1: return 20;
+    case DTYPE_Q5_0: return 22;
+    case DTYPE_Q5_1: return 24;
+    case DTYPE_Q8_0: return 34;
+    case DTYPE_Q2_K: return 84;
+    case DTYPE_Q3_K: return 110;
+    case DTYPE_Q4_K: return 144;
+    case DTYPE_Q5_K: return 176;
+    case DTYPE_Q6_K: return 210;
+    default: assert(!"a quantised type");
+    }
+}
+
+KERNEL_INLINE u32 group_bytes_of(enum dtype type) {
+    return block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
+}
+
+// What q is above its signed value; 0 when it is the value.
+KERNEL_INLINE i32 zero_point(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q3_K: return 4;
+    case DTYPE_Q4_0: return 8;
+    case DTYPE_Q5_0: return 16;
+    case DTYPE_Q6_K: return 32;
+    default: return 0;
+    }
+}
+
+// Which 16 elements of the group (by number, 0 to 15) the 128-bit lane `lane` of chunk `c` holds.
+KERNEL_INLINE u32 run_of_lane(enum dtype type, u32 c, u32 lane) {
+    switch (type) {
+    case DTYPE_Q6_K: return 4 * c + lane;
+    case DTYPE_Q2_K:
+    case DTYPE_Q3_K: return 2 * c + (lane & 1) + 8 * (lane >> 1);
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K: return 4 * lane + c; // even blocks in chunks 0 and 1, odd ones in 2 and 3
+    default: return 8 * (c / 2) + 2 * lane + c % 2; // blocks 0 to 3, then 4 to 7
+    }
+}
+
+// Four blocks of a 32-element type are reached through two windows of 64 bytes, at their start and
+// at their end; the tables choose bytes out of both (Q8_0, which is longer, has two such pairs).
+#define WINDOW_AT(span, o) ((o) < 64 ? (o) : (o) + 128 - (span))
+#define RUN_4(span, o)                                                                             \
+    WINDOW_AT(span, o), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 2), WINDOW_AT(span, (o) + 3)
+#define RUN_16(span, o)                                                                            \
+    RUN_4(span, o), RUN_4(span, (o) + 4), RUN_4(span, (o) + 8), RUN_4(span, (o) + 12)
+#define FOUR_RUNS(span, bytes, o)                                                                  \
+    RUN_16(span, o), RUN_16(span, (bytes) + (o)), RUN_16(span, 2 * (bytes) + (o)),                 \
+        RUN_16(span, 3 * (bytes) + (o))
+#define TWICE_8(span, o)                                                                           \
+    WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o),                \
+        WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o),            \
+        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),              \
+        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),              \
+        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1)
+#define FOUR_TWICE_8(span, bytes, o)                                                               \
+    TWICE_8(span, o), TWICE_8(span, (bytes) + (o)), TWICE_8(span, 2 * (bytes) + (o)),              \
+        TWICE_8(span, 3 * (bytes) + (o))
+
+#define TABLE static const u8 __attribute__((aligned(64)))
+TABLE quants_q4_0[64] = {FOUR_RUNS(72, 18, 2)};
+TABLE quants_q4_1[64] = {FOUR_RUNS(80, 20, 4)};
+TABLE quants_q5_0[64] = {FOUR_RUNS(88, 22, 6)};
+TABLE quants_q5_1[64] = {FOUR_RUNS(96, 24, 8)};
+TABLE quants_low_q8_0[64] = {FOUR_RUNS(128, 34, 2)};   // windows at 0 and 64
+TABLE quants_high_q8_0[64] = {FOUR_RUNS(128, 34, 10)}; // windows at 8 and 72
+TABLE fifth_low_q5_0[64] = {FOUR_TWICE_8(88, 22, 2)};
+TABLE fifth_high_q5_0[64] = {FOUR_TWICE_8(88, 22, 4)};
+TABLE fifth_low_q5_1[64] = {FOUR_TWICE_8(96, 24, 4)};
+TABLE fifth_high_q5_1[64] = {FOUR_TWICE_8(96, 24, 6)};
+
+// The 64 bytes at p, of which `available` may be read, the rest zero. (A constant of 64 or more
+// leaves a plain load.)
+KERNEL_INLINE __m512i load_upto(const u8 *p, i32 available) {
+    if (available >= 64) return load_512(p);
+    __mmask64 mask = available <= 0 ? 0 : ~(u64)0 >> (64 - available);
+    return _mm512_maskz_loadu_epi8(mask, p);
+}
+
+KERNEL_INLINE __m512i pick(__m512i first, const u8 table[64], __m512i last) {
+    return _mm512_permutex2var_epi8(first, _mm512_load_si512(table), last);
+}
+
+// `v` with 16 added in the bytes whose bit is set: byte l of a lane looks at bit l % 8 of `bits`.
+KERNEL_INLINE __m512i with_fifth_bits(__m512i v, __m512i bits) {
+    const __m512i bit_of_byte = _mm512_set1_epi64((i64)0x8040201008040201);
+    __mmask64 set = _mm512_test_epi8_mask(bits, bit_of_byte);
+    return _mm512_mask_add_epi8(v, set, v, _mm512_set1_epi8(16));
+}
+
+// Blocks of a 32-element type, up to four from p, of which `available` bytes may be read: two
+// chunks, elements 0-15 and 16-31 of each block.
+KERNEL_INLINE void unpack_four_blocks(enum dtype type, const u8 *p, i32 available, __m512i v[2]) {
+    const i32 span = 4 * (i32)block_bytes(type);
+    if (type == DTYPE_Q8_0) {
+        v[0] = pick(load_upto(p, available), quants_low_q8_0, load_upto(p + 64, available - 64));
+        v[1] = pick(load_upto(p + 8, available - 8), quants_high_q8_0,
+                    load_upto(p + 72, available - 72));
+        return;
+    }
+    __m512i first = load_upto(p, available);
+    __m512i last = load_upto(p + span - 64, available - (span - 64));
+    const u8 *table = type == DTYPE_Q4_0   ? quants_q4_0
+                      : type == DTYPE_Q4_1 ? quants_q4_1
+                      : type == DTYPE_Q5_0 ? quants_q5_0
+                                           : quants_q5_1;
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i quants = pick(first, table, last);
+    v[0] = _mm512_and_si512(quants, low);
+    v[1] = _mm512_and_si512(_mm512_srli_epi16(quants, 4), low);
+    if (type == DTYPE_Q5_0) {
+        v[0] = with_fifth_bits(v[0], pick(first, fifth_low_q5_0, last));
+        v[1] = with_fifth_bits(v[1], pick(first, fifth_high_q5_0, last));
+    } else if (type == DTYPE_Q5_1) {
+        v[0] = with_fifth_bits(v[0], pick(first, fifth_low_q5_1, last));
+        v[1] = with_fifth_bits(v[1], pick(first, fifth_high_q5_1, last));
+    }
+}
+
+// The 16 integer scales of one row's super block of Q2_K or Q3_K, widened to words.
+KERNEL_INLINE __m512i row_scales(enum dtype type, const u8 *p) {
+    const __m128i low4 = _mm_set1_epi8(15);
+    if (type == DTYPE_Q2_K) return _mm512_cvtepu8_epi32(_mm_and_si128(load_128(p), low4));
+    // 16 low nibbles in 8 bytes; 4 bytes whose bit pairs j top the nibbles 4j to 4j+3.
+    __m128i nibbles = _mm_cvtsi64_si128((i64)load_u64(p + 96));
+    __m128i low = _mm_and_si128(nibbles, low4);
+    __m128i high = _mm_and_si128(_mm_srli_epi16(nibbles, 4), low4);
+    __m128i pairs = _mm_srlv_epi32(_mm_set1_epi32(load_i32(p + 104)), _mm_setr_epi32(0, 2, 4, 6));
+    pairs = _mm_slli_epi16(_mm_and_si128(pairs, _mm_set1_epi8(3)), 4);
+    __m128i scale = _mm_or_si128(_mm_unpacklo_epi64(low, high), pairs);
+    return _mm512_cvtepi8_epi32(_mm_sub_epi8(scale, _mm_set1_epi8(32)));
+}
+
+// Words of runs to the lanes of chunk c (a constant) of Q2_K and Q3_K: each lane's four words are
+// the word of its run.
+KERNEL_INLINE __m512i spread_runs(__m512i words, u32 c) {
+    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 8, 8, 8, 8, 9, 9, 9, 9);
+    return _mm512_permutexvar_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32((i32)(2 * c))), words);
+}
+
+// Byte i of each quadword becomes the 8 bits from bit 8 * i + shift on (around the quadword), with
+// a shift for each 128-bit lane, all constants.
+KERNEL_INLINE i64 shift_control(i32 shift) {
+    u64 control = 0;
+    UNROLL_FULLY
+    for (i32 i = 0; i < 8; i++) control |= (u64)((8 * i + shift) & 63) << (8 * i);
+    return (i64)control;
+}
+KERNEL_INLINE __m512i shifted_bytes(__m512i v, i32 s0, i32 s1, i32 s2, i32 s3) {
+    __m512i control = _mm512_setr_epi64(shift_control(s0), shift_control(s0), shift_control(s1),
+                                        shift_control(s1), shift_control(s2), shift_control(s2),
+                                        shift_control(s3), shift_control(s3));
+    return _mm512_multishift_epi64_epi8(control, v);
+}
+
+// v | (bits & mask)
+KERNEL_INLINE __m512i or_masked(__m512i v, __m512i bits, int mask) {
+    return _mm512_ternarylogic_epi32(v, bits, _mm512_set1_epi8((char)mask), 0xf8);
+}
+
+KERNEL_INLINE void unpack_k_by_32(enum dtype type, const u8 *p, __m512i v[CHUNKS]) {
+    // Bytes 32j to 32j+31: low nibbles block 2j, high ones block 2j+1.
+    const __m512i low = _mm512_set1_epi8(15);
+    const u8 *nibbles = p + block_bytes(type) - 128;
+    __m512i first = load_512(nibbles), last = load_512(nibbles + 64);
+    __m512i start = _mm512_shuffle_i64x2(first, last, 0x88); // elements 0-15 of the blocks
+    __m512i end = _mm512_shuffle_i64x2(first, last, 0xdd);   // elements 16-31
+    v[0] = _mm512_and_si512(start, low);
+    v[1] = _mm512_and_si512(end, low);
+    v[2] = _mm512_and_si512(_mm512_srli_epi16(start, 4), low);
+    v[3] = _mm512_and_si512(_mm512_srli_epi16(end, 4), low);
+    if (type == DTYPE_Q4_K) return;
+    // Bit b of byte l of the fifth bits belongs to element l of block b; it is wanted at bit 4.
+    UNROLL_FULLY
+    for (u32 c = 0; c < CHUNKS; c++) {
+        __m512i bits = _mm512_broadcast_i32x4(load_128(p + 16 + 16 * (c % 2)));
+        i32 shift = (i32)(c / 2) - 4;
+        bits = shifted_bytes(bits, shift, shift + 2, shift + 4, shift + 6);
+        v[c] = or_masked(v[c], bits, 16);
+    }
+}
+
+KERNEL_INLINE void unpack_q6_k(const u8 *p, __m512i v[CHUNKS]) {
+    // Halves of 128: 4 runs of 32 share 64 bytes of nibbles and, as bit pairs, 32 bytes.
+    const __m512i low = _mm512_set1_epi8(15);
+    UNROLL_FULLY
+    for (u32 h = 0; h < 2; h++) {
+        __m512i nibbles = load_512(p + 64 * (usize)h);
+        __m512i pairs = _mm512_broadcast_i64x4(load_256(p + 128 + 32 * (usize)h));
+        __m512i first = shifted_bytes(pairs, -4, -4, -2, -2);
+        __m512i last = shifted_bytes(pairs, 0, 0, 2, 2);
+        v[2 * h] = or_masked(_mm512_and_si512(nibbles, low), first, 0x30);
+        nibbles = _mm512_and_si512(_mm512_srli_epi16(nibbles, 4), low);
+        v[2 * h + 1] = or_masked(nibbles, last, 0x30);
+    }
+}
+
+KERNEL_INLINE void unpack_by_pairs(enum dtype type, const u8 *p, __m512i v[CHUNKS]) {
+    // Halves of 128: 4 runs of 32 in the four bit pairs of 32 bytes.
+    const __m512i low = _mm512_set1_epi8(3);
+    __m512i pairs = load_512(p + (type == DTYPE_Q2_K ? 16 : 32));
+    v[0] = _mm512_and_si512(pairs, low);
+    v[1] = _mm512_and_si512(_mm512_srli_epi16(pairs, 2), low);
+    v[2] = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low);
+    v[3] = _mm512_and_si512(_mm512_srli_epi16(pairs, 6), low);
+    if (type == DTYPE_Q2_K) return;
+    // Bit b of byte l of the third bits belongs to run b.
+    __m512i thirds = _mm512_broadcast_i64x4(load_256(p));
+    UNROLL_FULLY
+    for (i32 c = 0; c < (i32)CHUNKS; c++) {
+        v[c] = or_masked(v[c], shifted_bytes(thirds, c - 2, c - 2, c + 2, c + 2), 4);
+    }
+}
+
+// A whole group as bytes, the zero point in (run_of_lane tells the order). Of a group of a
+// 32-element type `available` bytes may be read; the rest are zero.
+KERNEL_INLINE void unpack_group(enum dtype type, const u8 *p, i32 available, __m512i v[CHUNKS]) {
+    const i32 half = 4 * (i32)block_bytes(type);
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+        unpack_k_by_32(type, p, v);
+    } else if (type == DTYPE_Q6_K) {
+        unpack_q6_k(p, v);
+    } else if (is_super_block(type)) {
+        unpack_by_pairs(type, p, v);
+    } else {
+        unpack_four_blocks(type, p, available, v);
+        if (available > half) {
+            unpack_four_blocks(type, p + half, available - half, v + 2);
+        } else {
+            v[2] = v[3] = _mm512_setzero_si512();
+        }
+    }
+}
+
+// --- scales of 16 rows ---
+
+// Bytes of the part of a super block that holds its scales, and where it begins.
+#define HEADER_BYTES 16u
+KERNEL_INLINE u32 header_at(enum dtype type) {
+    return type == DTYPE_Q6_K ? 192 : type == DTYPE_Q3_K ? 94 : 0;
+}
+
+// Word i of each row's header, for 16 rows.
+KERNEL_INLINE void gather_headers(const u8 *const row[ROWS], usize at, __m512i column[4]) {
+    u8 line[ROWS][HEADER_BYTES];
+    UNROLL_FULLY
+    for (u32 r = 0; r < ROWS; r++) store_128(line[r], load_128(row[r] + at));
+    __m512i z[4], x[4];
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) z[i] = load_512(line[4 * i]);
+    // Rows in the words: first inside the 128-bit lanes, then across them.
+    __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    x[0] = _mm512_unpacklo_epi64(a, c); // word 0 of rows 0 4 8 12, then 1 5 9 13, ...
+    x[1] = _mm512_unpackhi_epi64(a, c);
+    x[2] = _mm512_unpacklo_epi64(b, d);
+    x[3] = _mm512_unpackhi_epi64(b, d);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) column[i] = _mm512_permutexvar_epi32(order, x[i]);
+}
+
+KERNEL_INLINE __m512 widen_f16_words(__m512i words) { // halves in the low parts of words
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+}
+
+KERNEL_INLINE void gather_f16(const u8 *const row[ROWS], usize at, f32 to[ROWS]) {
+    u16 half[ROWS];
+    UNROLL_FULLY
+    for (u32 r = 0; r < ROWS; r++) half[r] = load_u16(row[r] + at);
+    store_f32x16(to, _mm512_cvtph_ps(load_256(half)));
+}
+
+// Byte i of each word, widened.
+KERNEL_INLINE __m512i byte_of_words(__m512i words, u32 i) {
+    return _mm512_and_si512(_mm512_srli_epi32(words, 8 * i), _mm512_set1_epi32(0xff));
+}
+
+KERNEL_INLINE void store_f32_of_bytes(f32 to[4][ROWS], __m512i words) {
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) store_f32x16(to[i], _mm512_cvtepi32_ps(byte_of_words(words, i)));
+}
+
+KERNEL_INLINE void store_i32_of_bytes(i32 to[4][ROWS], __m512i words, i32 zero) {
+    UNROLL_FULLY
+    for (u32 i = 0; i < 4; i++) {
+        store_512(to[i], _mm512_sub_epi32(byte_of_words(words, i), _mm512_set1_epi32(zero)));
+    }
+}
+
+// Four minima in the bytes of words, as two pairs.
+KERNEL_INLINE void store_minima(i16 to[2][ROWS][2], __m512i words) {
+    const __m512i first = _mm512_set1_epi32((i32)0x80018000);
+    const __m512i last = _mm512_set1_epi32((i32)0x80038002);
+    const __m512i lane = _mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0);
+    store_512(to[0], _mm512_shuffle_epi8(words, _mm512_or_si512(first, lane)));
+    store_512(to[1], _mm512_shuffle_epi8(words, _mm512_or_si512(last, lane)));
+}
+
+KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[ROWS], usize at,
+                                struct panel_scales *s) {
+    const __m512i four = _mm512_set1_epi32(0x0f0f0f0f);
+    __m512i column[4];
+    gather_headers(row, at + header_at(type), column);
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+        // d and dmin; then 6-bit fields: 0-3 whole in the bytes of words 1 and 2; of 4-7 the low
+        // four bits in the nibbles of word 3, the upper two on top of the bytes of words 1 and 2.
+        const __m512i six = _mm512_set1_epi32(0x3f3f3f3f), two = _mm512_set1_epi32(0x30303030);
+        __m512i sc_top = _mm512_and_si512(_mm512_srli_epi32(column[1], 2), two);
+        __m512i mn_top = _mm512_and_si512(_mm512_srli_epi32(column[2], 2), two);
+        __m512i sc_low = _mm512_and_si512(column[3], four);
+        __m512i mn_low = _mm512_and_si512(_mm512_srli_epi32(column[3], 4), four);
+        store_f32_of_bytes(s->scale, _mm512_and_si512(column[1], six));
+        store_f32_of_bytes(s->scale + 4, _mm512_or_si512(sc_low, sc_top));
+        store_minima(s->mn, _mm512_and_si512(column[2], six));
+        store_minima(s->mn + 2, _mm512_or_si512(mn_low, mn_top));
+        store_f32x16(s->d, widen_f16_words(column[0]));
+        store_f32x16(s->dmin, widen_f16_words(_mm512_srli_epi32(column[0], 16)));
+    } else if (type == DTYPE_Q6_K) {
+        UNROLL_FULLY
+        for (u32 i = 0; i < 16; i++) {
+            __m512i top = _mm512_slli_epi32(column[i / 4], 24 - 8 * (i % 4));
+            store_f32x16(s->scale[i], _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24)));
+        }
+        gather_f16(row, at + 208, s->d);
+    } else if (type == DTYPE_Q3_K) {
+        // The last 16 bytes: 2 of quants, 12 of scales (as row_scales has them), d.
+        const __m512i two = _mm512_set1_epi32(0x03030303);
+        UNROLL_FULLY
+        for (u32 i = 0; i < 3; i++) {
+            column[i] = _mm512_or_si512(_mm512_srli_epi32(column[i], 16),
+                                        _mm512_slli_epi32(column[i + 1], 16));
+        }
+        UNROLL_FULLY
+        for (u32 i = 0; i < 4; i++) {
+            __m512i low = _mm512_srli_epi32(column[i % 2], i < 2 ? 0 : 4);
+            __m512i high = _mm512_and_si512(_mm512_srli_epi32(column[2], 2 * i), two);
+            low = _mm512_or_si512(_mm512_and_si512(low, four), _mm512_slli_epi32(high, 4));
+            store_i32_of_bytes(s->sc + 4 * (usize)i, low, 32);
+        }
+        store_f32x16(s->d, widen_f16_words(_mm512_srli_epi32(column[3], 16)));
+    } else if (type == DTYPE_Q2_K) {
+        UNROLL_FULLY
+        for (u32 i = 0; i < 4; i++) {
+            __m512i high = _mm512_and_si512(_mm512_srli_epi32(column[i], 4), four);
+            store_i32_of_bytes(s->sc + 4 * (usize)i, _mm512_and_si512(column[i], four), 0);
+            store_minima(s->mn + 2 * (usize)i, high);
+        }
+        gather_f16(row, at + 80, s->d);
+        gather_f16(row, at + 82, s->dmin);
+    }
+}
+
+// d, and m where the type has it, of a row's blocks, by plain loads: they cost the vector units
+// nothing.
+KERNEL_INLINE void block_scales(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
+                                struct panel_scales *s) {
+    u32 words[GROUP_BLOCKS][ROWS];
+    u16 halves[GROUP_BLOCKS][ROWS];
+    bool has_m = form_of(type) == FORM_D_M;
+    for (u32 r = 0; r < ROWS; r++) {
+        const u8 *p = row[r] + at;
+        for (u32 b = 0; b < n_blocks; b++, p += block_bytes(type)) {
+            if (has_m) {
+                words[b][r] = load_u32(p);
+            } else {
+                halves[b][r] = load_u16(p);
+            }
+        }
+    }
+    for (u32 b = 0; b < n_blocks; b++) {
+        if (has_m) {
+            __m512i both = load_512(words[b]);
+            store_f32x16(s->scale[b], widen_f16_words(both));
+            store_f32x16(s->m[b], widen_f16_words(_mm512_srli_epi32(both, 16)));
+        } else {
+            store_f32x16(s->scale[b], _mm512_cvtph_ps(load_256(halves[b])));
+        }
+    }
+}
+
+KERNEL_INLINE void group_scales(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
+                                struct panel_scales *s) {
+    if (is_super_block(type)) {
+        super_scales(type, row, at, s);
+    } else {
+        block_scales(type, row, at, n_blocks, s);
+    }
+}
+
+// --- from sums to values ---
+
+// One token's activations for one group, as the caller has them.
+struct token_group {
+    const i16 *a;                // [256]
+    const i32 *sum16, *sum32;    // [16], [8]
+    const f32 *da;               // [1]
+};
+
+KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token, u32 group) {
+    return (struct token_group){
+        .a = xq->a + (usize)token * xq->a_stride + (usize)group * OP_GROUP,
+        .sum16 = xq->sum16 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 16),
+        .sum32 = xq->sum32 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 32),
+        .da = xq->scale + (usize)token * xq->scale_stride + group,
+    };
+}
+
+KERNEL_INLINE __m512 fma_i32(const f32 scale[ROWS], __m512i sum, __m512 chain) {
+    return _mm512_fmadd_ps(load_f32x16(scale), _mm512_cvtepi32_ps(sum), chain);
+}
+
+KERNEL_INLINE __m512i broadcast_i32(const i32 *p) { return _mm512_set1_epi32(*p); }
+
+// M of the forms with minima, exact: asum = 256 * high + low, both of which fit i16 (|asum| is
+// below 2^20), so pairs of blocks are multiplied at once.
+KERNEL_INLINE __m512i minimum_sum(enum group_form form, const struct panel_scales *s,
+                                  const struct token_group *x) {
+    u32 n = form == FORM_SC_MIN ? 8 : 16;
+    const i32 *asum = form == FORM_SC_MIN ? x->sum32 : x->sum16;
+    i16 part[2][16]; // of each 8: the low parts of 4, the high parts of the same 4
+    UNROLL_FULLY
+    for (u32 i = 0; i < n; i += 8) {
+        __m256i sum = load_256(asum + i);
+        __m256i low = _mm256_and_si256(sum, _mm256_set1_epi32(0xff));
+        store_256(part[i / 8], _mm256_packs_epi32(low, _mm256_srai_epi32(sum, 8)));
+    }
+    __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
+    UNROLL_FULLY
+    for (u32 b = 0; b < n; b += 2) {
+        const i16 *of_pair = &part[b / 8][b % 8 / 4 * 8 + b % 4];
+        __m512i mn = load_512(s->mn[b / 2]);
+        low = _mm512_dpwssd_epi32(low, mn, _mm512_set1_epi32(load_i32(of_pair)));
+        high = _mm512_dpwssd_epi32(high, mn, _mm512_set1_epi32(load_i32(of_pair + 4)));
+    }
+    return _mm512_add_epi32(low, _mm512_slli_epi32(high, 8));
+}
+
+// The group value of a super block from its S.
+KERNEL_INLINE __m512 super_value(enum group_form form, const struct panel_scales *s,
+                                 const struct token_group *x, __m512 S) {
+    __m512 d = load_f32x16(s->d);
+    if (form == FORM_SC_16 || form == FORM_INT) return _mm512_mul_ps(d, S);
+    __m512 M = _mm512_cvtepi32_ps(minimum_sum(form, s, x));
+    return _mm512_fmsub_ps(d, S, _mm512_mul_ps(load_f32x16(s->dmin), M));
+}
+
+// Operator 6: the totals of rows row to row + n - 1 (n <= 16) of one token.
+KERNEL_INLINE void put_panel(const struct gemm_args *args, u32 row, u32 n, u32 token,
+                             __m512 total) {
+    usize at = (usize)token * args->out_stride + row;
+    __mmask16 mask = (__mmask16)(0xffffu >> (ROWS - n));
+    if (args->bias != NULL) {
+        total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, args->bias + 4 * (usize)row));
+    }
+    if (args->output == GEMM_TO_F16) {
+        _mm256_mask_storeu_epi16((f16 *)args->out + at, mask,
+                                 _mm512_cvtps_ph(total, _MM_FROUND_TO_NEAREST_INT));
+        return;
+    }
+    f32 *out = (f32 *)args->out + at;
+    if (args->output == GEMM_ADD_F32) {
+        total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), total);
+    }
+    _mm512_mask_storeu_ps(out, mask, total);
+}
+
+// The rows of the panel that starts at `first`, of which n are real; the last one is repeated (V2).
+KERNEL_INLINE void panel_of_16(const struct gemm_args *args, u32 first, u32 n,
+                               const u8 *row[ROWS]) {
+    const u8 *base = args->weight + first * args->row_bytes;
+    UNROLL_FULLY
+    for (u32 r = 0; r < ROWS; r++) row[r] = base + MIN(r, n - 1) * args->row_bytes;
+}
+
+// --- few tokens ---
+
+// One token's activations of a group, in the order of the chunks.
+struct planes {
+    i8 high[CHUNKS][64]; // a = 256 * high + low
+    u8 low[CHUNKS][64];
+    i32 zero[16];        // what the zero point adds to the sums, by block or by run
+    i32 zero_lanes[CHUNKS][16]; // Q3_K: the same where the partial sums lie
+};
+
+struct few_scratch {
+    struct panel_scales scales;
+    u8 quants[4][CHUNKS][64];         // of four rows
+    __m512i sums[FEW_TOKENS_MAX][4][CHUNKS]; // [token][four rows][accumulator]
+    f32 total[FEW_TOKENS_MAX][ROWS];
+    struct planes planes[]; // [group][token]
+};
+#define FEW_PLANES_MAX ((OP_SCRATCH_BYTES - sizeof(struct few_scratch)) / sizeof(struct planes))
+
+KERNEL_INLINE void split_group(enum dtype type, const struct token_group *x, u32 n_blocks,
+                               struct planes *to) {
+    i32 zero = zero_point(type);
+    UNROLL_FULLY
+    for (u32 c = 0; c < CHUNKS; c++) {
+        UNROLL_FULLY
+        for (u32 lane = 0; lane < 4; lane++) {
+            u32 run = run_of_lane(type, c, lane);
+            __m256i a = _mm256_setzero_si256();
+            if (run / 2 < n_blocks) a = load_256(x->a + 16 * (usize)run);
+            store_128(to->high[c] + 16 * lane, _mm256_cvtepi16_epi8(_mm256_srai_epi16(a, 8)));
+            store_128(to->low[c] + 16 * lane, _mm256_cvtepi16_epi8(a));
+            if (type != DTYPE_Q3_K) continue;
+            UNROLL_FULLY
+            for (u32 i = 0; i < 4; i++) to->zero_lanes[c][4 * lane + i] = 0;
+            to->zero_lanes[c][4 * lane] = zero * x->sum16[run];
+        }
+    }
+    if (type == DTYPE_Q6_K) {
+        for (u32 i = 0; i < 16; i++) to->zero[i] = zero * x->sum16[i];
+    } else if (type == DTYPE_Q8_0) { // 128 * 256 * (the sum of the high plane)
+        for (u32 b = 0; b < n_blocks; b++) {
+            i32 sum = 0;
+            for (u32 i = 0; i < 32; i++) sum += x->a[32 * b + i] >> 8;
+            to->zero[b] = sum * 32768;
+        }
+    } else if (!is_super_block(type)) {
+        for (u32 b = 0; b < n_blocks; b++) to->zero[b] = zero * x->sum32[b];
+    }
+}
+
+// How many vectors of partial sums a row has, and how many blocks or runs they tell apart.
+KERNEL_INLINE u32 n_accumulators(enum dtype type) {
+    if (type == DTYPE_Q6_K) return 4;
+    return type == DTYPE_Q2_K || type == DTYPE_Q3_K ? 1 : 2;
+}
+
+// The partial sums of one row's group.
+KERNEL_INLINE void multiply_row(enum dtype type, const __m512i v[CHUNKS], __m512i scales,
+                                const __m512i high[CHUNKS], const __m512i low[CHUNKS], u32 n_chunks,
+                                const struct planes *planes, __m512i sum[CHUNKS]) {
+    const __m512i nothing = _mm512_setzero_si512();
+    if (type == DTYPE_Q2_K || type == DTYPE_Q6_K) {
+        UNROLL_FULLY
+        for (u32 c = 0; c < CHUNKS; c++) {
+            u32 to = type == DTYPE_Q6_K ? c : 0;
+            bool starts = type == DTYPE_Q6_K || c == 0;
+            sum[to] = _mm512_dpbusd_epi32(starts ? nothing : sum[to], v[c], high[c]);
+        }
+        UNROLL_FULLY
+        for (u32 c = 0; c < n_accumulators(type); c++) sum[c] = _mm512_slli_epi32(sum[c], 8);
+        UNROLL_FULLY
+        for (u32 c = 0; c < CHUNKS; c++) {
+            u32 to = type == DTYPE_Q6_K ? c : 0;
+            sum[to] = _mm512_dpbusd_epi32(sum[to], low[c], v[c]);
+        }
+    } else if (type == DTYPE_Q3_K) {
+        sum[0] = nothing;
+        UNROLL_FULLY
+        for (u32 c = 0; c < CHUNKS; c++) {
+            __m512i isum = _mm512_dpbusd_epi32(nothing, v[c], high[c]);
+            isum = _mm512_dpbusd_epi32(_mm512_slli_epi32(isum, 8), low[c], v[c]);
+            isum = _mm512_sub_epi32(isum, load_512(planes->zero_lanes[c]));
+            isum = _mm512_mullo_epi32(isum, spread_runs(scales, c));
+            sum[0] = _mm512_add_epi32(sum[0], isum);
+        }
+    } else {
+        UNROLL_FULLY
+        for (u32 h = 0; h < CHUNKS / 2; h++) {
+            sum[h] = nothing;
+            if (2 * h >= n_chunks) continue;
+            const __m512i *w = v + 2 * (usize)h, *hi = high + 2 * (usize)h, *lo = low + 2 * (usize)h;
+            if (type == DTYPE_Q8_0) {
+                const __m512i flip = _mm512_set1_epi8((char)0x80);
+                sum[h] = _mm512_dpbusd_epi32(sum[h], _mm512_xor_si512(w[0], flip), hi[0]);
+                sum[h] = _mm512_dpbusd_epi32(sum[h], _mm512_xor_si512(w[1], flip), hi[1]);
+            } else {
+                sum[h] = _mm512_dpbusd_epi32(sum[h], w[0], hi[0]);
+                sum[h] = _mm512_dpbusd_epi32(sum[h], w[1], hi[1]);
+            }
+            sum[h] = _mm512_slli_epi32(sum[h], 8);
+            sum[h] = _mm512_dpbusd_epi32(sum[h], lo[0], w[0]);
+            sum[h] = _mm512_dpbusd_epi32(sum[h], lo[1], w[1]);
+        }
+    }
+}
+
+// Word i of lane L of the result is the sum of lane L of v_i.
+KERNEL_INLINE __m512i sum_lanes_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+// Lane i of out_L is lane L of z_i.
+KERNEL_INLINE void transpose_lanes(const __m512i z[4], __m512i out[4]) {
+    __m512i a = _mm512_shuffle_i64x2(z[0], z[1], 0x44), b = _mm512_shuffle_i64x2(z[2], z[3], 0x44);
+    __m512i c = _mm512_shuffle_i64x2(z[0], z[1], 0xee), d = _mm512_shuffle_i64x2(z[2], z[3], 0xee);
+    out[0] = _mm512_shuffle_i64x2(a, b, 0x88);
+    out[1] = _mm512_shuffle_i64x2(a, b, 0xdd);
+    out[2] = _mm512_shuffle_i64x2(c, d, 0x88);
+    out[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
+}
+
+// Four rows of a group meet one token: their sums by lane, four rows in the words of each.
+KERNEL_INLINE void multiply_four_rows(enum dtype type, __m512i v[4][CHUNKS],
+                                      const __m512i scales[4], const struct planes *planes,
+                                      u32 n_chunks, __m512i sums[CHUNKS]) {
+    __m512i sum[4][CHUNKS], high[CHUNKS], low[CHUNKS];
+    UNROLL_FULLY
+    for (u32 c = 0; c < CHUNKS; c++) {
+        high[c] = load_512(planes->high[c]);
+        low[c] = load_512(planes->low[c]);
+    }
+    UNROLL_FULLY
+    for (u32 r = 0; r < 4; r++) {
+        multiply_row(type, v[r], scales[r], high, low, n_chunks, planes, sum[r]);
+    }
+    UNROLL_FULLY
+    for (u32 i = 0; i < n_accumulators(type); i++) {
+        sums[i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
+    }
+}
+
+// The group value of 16 rows for one token. sums[i] is of rows 4i to 4i + 3.
+KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
+                               const struct panel_scales *s, const struct planes *planes,
+                               const struct token_group *x, u32 n_blocks) {
+    enum group_form form = form_of(type);
+    bool has_zero = zero_point(type) != 0 || type == DTYPE_Q8_0;
+    __m512 S = _mm512_setzero_ps();
+    __m512i run[16];
+    UNROLL_FULLY
+    for (u32 i = 0; i < n_accumulators(type); i++) {
+        __m512i z[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]}, out[4];
+        transpose_lanes(z, out);
+        UNROLL_FULLY
+        for (u32 lane = 0; lane < 4; lane++) {
+            u32 at = type == DTYPE_Q6_K                          ? 4 * i + lane
+                     : type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 2 * lane + i
+                                                                 : 4 * i + lane;
+            run[at] = out[lane];
+        }
+    }
+    if (form == FORM_INT || form == FORM_INT_MIN) {
+        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]),
+                                       _mm512_add_epi32(run[2], run[3]));
+        return super_value(form, s, x, _mm512_cvtepi32_ps(sum));
+    }
+    u32 n = form == FORM_SC_16 ? 16 : n_blocks;
+    for (u32 b = 0; b < n; b++) {
+        __m512i isum = run[b];
+        if (has_zero) isum = _mm512_sub_epi32(isum, broadcast_i32(&planes->zero[b]));
+        S = fma_i32(s->scale[b], isum, S);
+        if (form == FORM_D_M) S = fma_i32(s->m[b], broadcast_i32(&x->sum32[b]), S);
+    }
+    return form == FORM_D || form == FORM_D_M ? S : super_value(form, s, x, S);
+}
+
+// One group of a panel for n_tokens tokens (1 is a constant and stays in registers).
+KERNEL_INLINE void few_group(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
+                             u32 n_tokens, const struct planes *planes, const struct token_group *x,
+                             struct few_scratch *few, struct ahead *ahead) {
+    i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
+    u32 n_chunks = n_blocks > 4 ? 4 : 2;
+    group_scales(type, row, at, n_blocks, &few->scales);
+    UNROLL_FULLY
+    for (u32 four = 0; four < 4; four++) {
+        __m512i v[4][CHUNKS], scales[4] = {_mm512_setzero_si512()};
+        UNROLL_FULLY
+        for (u32 r = 0; r < 4; r++) {
+            const u8 *p = row[4 * four + r] + at;
+            unpack_group(type, p, available, v[r]);
+            if (type == DTYPE_Q3_K) scales[r] = row_scales(type, p);
+            if (type == DTYPE_Q2_K) {
+                // The four multiples of each scale in the bytes of a word; q chooses (at most 45).
+                __m512i multiples = _mm512_mullo_epi32(row_scales(type, p),
+                                                       _mm512_set1_epi32(0x03020100));
+                UNROLL_FULLY
+                for (u32 c = 0; c < CHUNKS; c++) {
+                    v[r][c] = _mm512_shuffle_epi8(spread_runs(multiples, c), v[r][c]);
+                }
+            }
+        }
+        for (u32 t = 0; t < n_tokens; t++) {
+            multiply_four_rows(type, v, scales, &planes[t], n_chunks, few->sums[t][four]);
+        }
+        prefetch_step(ahead, 4 * (usize)available);
+    }
+    for (u32 t = 0; t < n_tokens; t++) {
+        __m512 value = few_value(type, few->sums[t], &few->scales, &planes[t], &x[t], n_blocks);
+        __m512 total = load_f32x16(few->total[t]);
+        store_f32x16(few->total[t], _mm512_fmadd_ps(value, _mm512_set1_ps(*x[t].da), total));
+    }
+}
+
+KERNEL_INLINE void gemm_few(enum dtype type, u32 n_tokens, const struct gemm_args *args, u32 begin,
+                            u32 end, void *scratch) {
+    struct few_scratch *few = scratch;
+    u32 n_groups = (args->k + OP_GROUP - 1) / OP_GROUP;
+    assert(n_tokens > 0 && n_tokens <= FEW_TOKENS_MAX);
+    assert((usize)n_groups * n_tokens <= FEW_PLANES_MAX);
+    for (u32 g = 0; g < n_groups; g++) {
+        u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+        for (u32 t = 0; t < n_tokens; t++) {
+            struct token_group x = token_group_of(&args->xq, t, g);
+            split_group(type, &x, n_blocks, &few->planes[(usize)g * n_tokens + t]);
+        }
+    }
+    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, ROWS,
+                                        args->row_bytes);
+    for (u32 first = begin; first < end; first += ROWS) {
+        u32 n = MIN(end - first, ROWS);
+        const u8 *row[ROWS];
+        panel_of_16(args, first, n, row);
+        for (u32 t = 0; t < n_tokens; t++) store_f32x16(few->total[t], _mm512_setzero_ps());
+        for (u32 g = 0; g < n_groups; g++) {
+            u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+            const struct planes *planes = &few->planes[(usize)g * n_tokens];
+            struct token_group x[FEW_TOKENS_MAX];
+            usize at = (usize)g * group_bytes_of(type);
+            for (u32 t = 0; t < n_tokens; t++) x[t] = token_group_of(&args->xq, t, g);
+            if (n_blocks == GROUP_BLOCKS) {
+                few_group(type, row, at, GROUP_BLOCKS, n_tokens, planes, x, few, &ahead);
+            } else {
+                few_group(type, row, at, n_blocks, n_tokens, planes, x, few, &ahead);
+            }
+        }
+        for (u32 t = 0; t < n_tokens; t++) {
+            put_panel(args, first, n, t, load_f32x16(few->total[t]));
+        }
+    }
+}
+
+// --- many tokens ---
+
+#define PANELS 2u
+#define TILE_32 (PANELS * ROWS)
+
+typedef f32 panel_total[PANELS][ROWS]; // of one token
+
+struct many_scratch {
+    i16 pairs[PANELS][GROUP_PAIRS][ROWS][2]; // the microkernel's operand, 16 KiB
+    u8 quants[CHUNKS][ROWS][64];
+    struct panel_scales scales[PANELS];
+    panel_total total[CHUNK_TOKENS + TILE_TOKENS]; // the excess takes repeated tokens
+};
+static_assert(sizeof(struct many_scratch) <= OP_SCRATCH_BYTES, "a tile fits the scratch");
+
+typedef void unpack_tile_fn(const u8 *const row[ROWS], usize at, u32 n_blocks,
+                            struct many_scratch *many, u32 panel);
+
+// Word i of the 16 vectors, to vector i.
+static void transpose_16x16(const u8 rows[ROWS][64], __m512i column[16]) {
+    __m512i a[16], b[16];
+    UNROLL_FULLY
+    for (u32 i = 0; i < 16; i += 2) {
+        __m512i x = load_512(rows[i]), y = load_512(rows[i + 1]);
+        a[i] = _mm512_unpacklo_epi32(x, y);
+        a[i + 1] = _mm512_unpackhi_epi32(x, y);
+    }
+    UNROLL_FULLY
+    for (u32 i = 0; i < 16; i += 4) { // b[4j + w]: word w of every lane, rows 4j to 4j + 3
+        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    UNROLL_FULLY
+    for (u32 w = 0; w < 4; w++) {
+        __m512i z[4] = {b[w], b[4 + w], b[8 + w], b[12 + w]}, out[4];
+        transpose_lanes(z, out);
+        UNROLL_FULLY
+        for (u32 lane = 0; lane < 4; lane++) column[4 * lane + w] = out[lane];
+    }
+}
+
+KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
+                               struct many_scratch *many, u32 panel) {
+    i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
+    u32 n_chunks = n_blocks > 4 ? 4 : 2;
+    const __m512i zero = _mm512_set1_epi8((char)zero_point(type));
+    // Bytes 0 and 1, or 2 and 3, of each word to the upper halves of two i16.
+    const __m512i lane = _mm512_set4_epi32(0x0c000c00, 0x08000800, 0x04000400, 0);
+    const __m512i first = _mm512_or_si512(lane, _mm512_set1_epi32(0x01800080));
+    const __m512i last = _mm512_or_si512(lane, _mm512_set1_epi32(0x03800280));
+    for (u32 r = 0; r < ROWS; r++) {
+        __m512i v[CHUNKS];
+        unpack_group(type, row[r] + at, available, v);
+        UNROLL_FULLY
+        for (u32 c = 0; c < CHUNKS; c++) {
+            if (c >= n_chunks) continue;
+            store_512(many->quants[c][r], _mm512_sub_epi8(v[c], zero));
+        }
+    }
+    UNROLL_FULLY
+    for (u32 c = 0; c < CHUNKS; c++) {
+        if (c >= n_chunks) continue;
+        __m512i column[16];
+        transpose_16x16(many->quants[c], column);
+        UNROLL_FULLY
+        for (u32 i = 0; i < 16; i++) {
+            u32 pair = 8 * run_of_lane(type, c, i / 4) + 2 * (i % 4);
+            __m512i even = _mm512_srai_epi16(_mm512_shuffle_epi8(column[i], first), 8);
+            __m512i odd = _mm512_srai_epi16(_mm512_shuffle_epi8(column[i], last), 8);
+            store_512(many->pairs[panel][pair], even);
+            store_512(many->pairs[panel][pair + 1], odd);
+        }
+    }
+    group_scales(type, row, at, n_blocks, &many->scales[panel]);
+}
+
+// One group, 32 rows, n_tokens (a constant) tokens: their totals go one step on.
+KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct many_scratch *many,
+                             u32 n_blocks, const struct token_group *x, panel_total *total) {
+    __m512 S[TILE_TOKENS][PANELS];
+    __m512i exact[TILE_TOKENS][PANELS];
+    bool by_16 = form == FORM_SC_16 || form == FORM_INT || form == FORM_INT_MIN;
+    bool is_exact = form == FORM_INT || form == FORM_INT_MIN;
+    u32 block_pairs = by_16 ? 8 : 16;
+    u32 n_steps = n_blocks * 16 / block_pairs;
+    UNROLL_FULLY
+    for (u32 t = 0; t < n_tokens; t++) {
+        S[t][0] = S[t][1] = _mm512_setzero_ps();
+        exact[t][0] = exact[t][1] = _mm512_setzero_si512();
+    }
+    for (u32 b = 0; b < n_steps; b++) {
+        __m512i sum[TILE_TOKENS][PANELS];
+        UNROLL_FULLY
+        for (u32 t = 0; t < n_tokens; t++) sum[t][0] = sum[t][1] = _mm512_setzero_si512();
+        for (u32 i = b * block_pairs; i < (b + 1) * block_pairs; i++) {
+            __m512i w0 = load_512(many->pairs[0][i]), w1 = load_512(many->pairs[1][i]);
+            UNROLL_FULLY
+            for (u32 t = 0; t < n_tokens; t++) {
+                __m512i a = _mm512_set1_epi32(load_i32(x[t].a + 2 * (usize)i));
+                sum[t][0] = _mm512_dpwssd_epi32(sum[t][0], w0, a);
+                sum[t][1] = _mm512_dpwssd_epi32(sum[t][1], w1, a);
+                KEEP_IN_REGISTERS_512(sum[t][0], sum[t][1]);
+            }
+        }
+        UNROLL_FULLY
+        for (u32 t = 0; t < n_tokens; t++) {
+            UNROLL_FULLY
+            for (u32 h = 0; h < PANELS; h++) {
+                const struct panel_scales *s = &many->scales[h];
+                if (is_exact) {
+                    __m512i scaled = _mm512_mullo_epi32(load_512(s->sc[b]), sum[t][h]);
+                    exact[t][h] = _mm512_add_epi32(exact[t][h], scaled);
+                } else {
+                    S[t][h] = fma_i32(s->scale[b], sum[t][h], S[t][h]);
+                }
+                if (form == FORM_D_M) {
+                    S[t][h] = fma_i32(s->m[b], broadcast_i32(&x[t].sum32[b]), S[t][h]);
+                }
+            }
+        }
+    }
+    UNROLL_FULLY
+    for (u32 t = 0; t < n_tokens; t++) {
+        UNROLL_FULLY
+        for (u32 h = 0; h < PANELS; h++) {
+            __m512 value = is_exact ? _mm512_cvtepi32_ps(exact[t][h]) : S[t][h];
+            if (form != FORM_D && form != FORM_D_M) {
+                value = super_value(form, &many->scales[h], &x[t], value);
+            }
+            __m512 sum = load_f32x16(total[t][h]);
+            store_f32x16(total[t][h], _mm512_fmadd_ps(value, _mm512_set1_ps(*x[t].da), sum));
+        }
+    }
+}
+
+// Tokens [begin, end) of the call, in tiles; the last tile repeats the last token.
+KERNEL_INLINE void tile_tokens(enum group_form form, struct many_scratch *many, u32 n_blocks,
+                               const struct q16 *xq, u32 begin, u32 end, u32 group) {
+    for (u32 t = begin; t < end;) {
+        u32 left = end - t;
+        u32 step = left <= 2 ? 2 : left <= 4 ? 4 : TILE_TOKENS;
+        struct token_group x[TILE_TOKENS];
+        for (u32 i = 0; i < step; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
+        if (step == 2) {
+            tile_step(form, 2, many, n_blocks, x, &many->total[t - begin]);
+        } else if (step == 4) {
+            tile_step(form, 4, many, n_blocks, x, &many->total[t - begin]);
+        } else {
+            tile_step(form, TILE_TOKENS, many, n_blocks, x, &many->total[t - begin]);
+        }
+        t += step;
+    }
+}
+
+KERNEL_INLINE void gemm_many(enum group_form form, unpack_tile_fn *unpack, u32 group_bytes,
+                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
+    struct many_scratch *many = scratch;
+    for (u32 chunk = 0; chunk < args->n_tokens; chunk += CHUNK_TOKENS) {
+        u32 chunk_end = MIN(chunk + CHUNK_TOKENS, args->n_tokens);
+        u32 n_totals = chunk_end - chunk + TILE_TOKENS;
+        for (u32 first = begin; first < end; first += TILE_32) {
+            u32 n = MIN(end - first, TILE_32);
+            u32 n_second = n > ROWS ? n - ROWS : 1; // without a second panel the last row again
+            const u8 *row[PANELS][ROWS];
+            panel_of_16(args, first, MIN(n, ROWS), row[0]);
+            panel_of_16(args, first + n - n_second, n_second, row[1]);
+            memset(many->total, 0, n_totals * sizeof many->total[0]);
+            for (u32 g = 0; g * OP_GROUP < args->k; g++) {
+                u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
+                for (u32 h = 0; h < PANELS; h++) {
+                    unpack(row[h], (usize)g * group_bytes, n_blocks, many, h);
+                }
+                tile_tokens(form, many, n_blocks, &args->xq, chunk, chunk_end, g);
+            }
+            for (u32 t = chunk; t < chunk_end; t++) {
+                const panel_total *total = &many->total[t - chunk];
+                put_panel(args, first, MIN(n, ROWS), t, load_f32x16((*total)[0]));
+                if (n <= ROWS) continue;
+                put_panel(args, first + ROWS, n - ROWS, t, load_f32x16((*total)[1]));
+            }
+        }
+    }
+}
+
+// The tiles depend on the form only, so that types share their code.
+typedef void gemm_many_fn(unpack_tile_fn *unpack, u32 group_bytes, const struct gemm_args *args,
+                          u32 begin, u32 end, void *scratch);
+
+#define DEFINE_MANY(name, form)                                                                    \
+    static void name(unpack_tile_fn *unpack, u32 group_bytes, const struct gemm_args *args,        \
+                     u32 begin, u32 end, void *scratch) {                                          \
+        gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                           \
+    }
+DEFINE_MANY(many_d, FORM_D)
+DEFINE_MANY(many_d_m, FORM_D_M)
+DEFINE_MANY(many_sc_min, FORM_SC_MIN)
+DEFINE_MANY(many_sc_16, FORM_SC_16)
+DEFINE_MANY(many_int, FORM_INT)
+DEFINE_MANY(many_int_min, FORM_INT_MIN)
+#undef DEFINE_MANY
+
+static gemm_many_fn *const gemm_many_of[] = {
+    [FORM_D] = many_d,         [FORM_D_M] = many_d_m, [FORM_SC_MIN] = many_sc_min,
+    [FORM_SC_16] = many_sc_16, [FORM_INT] = many_int, [FORM_INT_MIN] = many_int_min,
+};
+
+#define DEFINE_GEMM(name, type)                                                                    \
+    static void unpack_tile_##name(const u8 *const row[ROWS], usize at, u32 n_blocks,              \
+                                   struct many_scratch *many, u32 panel) {                         \
+        if (n_blocks == GROUP_BLOCKS) {                                                            \
+            unpack_tile(type, row, at, GROUP_BLOCKS, many, panel);                                 \
+        } else {                                                                                   \
+            unpack_tile(type, row, at, n_blocks, many, panel);                                     \
+        }                                                                                          \
+    }                                                                                              \
+    u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {    \
+        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
+        if (begin >= end || args->n_tokens == 0) return 0;                                         \
+        if (args->n_tokens == 1) {                                                                 \
+            gemm_few(type, 1, args, begin, end, scratch);                                          \
+        } else if (args->n_tokens <= FEW_TOKENS_MAX) {                                             \
+            gemm_few(type, args->n_tokens, args, begin, end, scratch);                             \
+        } else {                                                                                   \
+            gemm_many_of[form_of(type)](unpack_tile_##name, group_bytes_of(type), args, begin,     \
+                                        end, scratch);                                             \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+DEFINE_GEMM(q4_0, DTYPE_Q4_0)
+DEFINE_GEMM(q4_1, DTYPE_Q4_1)
+DEFINE_GEMM(q5_0, DTYPE_Q5_0)
+DEFINE_GEMM(q5_1, DTYPE_Q5_1)
+DEFINE_GEMM(q8_0, DTYPE_Q8_0)
+DEFINE_GEMM(q2_k, DTYPE_Q2_K)
+DEFINE_GEMM(q3_k, DTYPE_Q3_K)
+DEFINE_GEMM(q4_k, DTYPE_Q4_K)
+DEFINE_GEMM(q5_k, DTYPE_Q5_K)
+DEFINE_GEMM(q6_k, DTYPE_Q6_K)
+#undef DEFINE_GEMM
