@@ -315,14 +315,40 @@ KERNEL_INLINE u32 header_at(enum dtype type) {
     return type == DTYPE_Q6_K ? 192 : type == DTYPE_Q3_K ? 94 : 0;
 }
 
-// Word i of each row's header, for 16 rows.
-KERNEL_INLINE void gather_headers(const u8 *const row[ROWS], usize at, __m512i column[4]) {
-    u8 line[ROWS][HEADER_BYTES];
+// What the scales of 16 rows' group are made of. Rows are put in one by one, by plain loads and
+// stores, which cost the vector units nothing, and taken out as vectors later, when the stores have
+// left the pipeline.
+struct raw_scales {
+    u8 header[ROWS][HEADER_BYTES]; // of super blocks
+    u32 word[GROUP_BLOCKS][ROWS];  // d and m of blocks of 32
+    u16 half[GROUP_BLOCKS][ROWS];  // d, of blocks or of super blocks ([0]); [1]: dmin
+};
+
+KERNEL_INLINE void put_raw_scales(enum dtype type, const u8 *p, u32 n_blocks, u32 row,
+                                  struct raw_scales *raw) {
+    if (is_super_block(type)) {
+        store_128(raw->header[row], load_128(p + header_at(type)));
+        if (type == DTYPE_Q6_K) raw->half[0][row] = load_u16(p + 208);
+        if (type == DTYPE_Q2_K) raw->half[0][row] = load_u16(p + 80);
+        if (type == DTYPE_Q2_K) raw->half[1][row] = load_u16(p + 82);
+        return;
+    }
     UNROLL_FULLY
-    for (u32 r = 0; r < ROWS; r++) store_128(line[r], load_128(row[r] + at));
+    for (u32 b = 0; b < GROUP_BLOCKS; b++) {
+        if (b >= n_blocks) break;
+        if (form_of(type) == FORM_D_M) {
+            raw->word[b][row] = load_u32(p + b * block_bytes(type));
+        } else {
+            raw->half[b][row] = load_u16(p + b * block_bytes(type));
+        }
+    }
+}
+
+// Word i of each row's header, for 16 rows.
+KERNEL_INLINE void transpose_headers(const struct raw_scales *raw, __m512i column[4]) {
     __m512i z[4], x[4];
     UNROLL_FULLY
-    for (u32 i = 0; i < 4; i++) z[i] = load_512(line[4 * i]);
+    for (u32 i = 0; i < 4; i++) z[i] = load_512(raw->header[4 * i]);
     // Rows in the words: first inside the 128-bit lanes, then across them.
     __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
     __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
@@ -337,13 +363,6 @@ KERNEL_INLINE void gather_headers(const u8 *const row[ROWS], usize at, __m512i c
 
 KERNEL_INLINE __m512 widen_f16_words(__m512i words) { // halves in the low parts of words
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
-}
-
-KERNEL_INLINE void gather_f16(const u8 *const row[ROWS], usize at, f32 to[ROWS]) {
-    u16 half[ROWS];
-    UNROLL_FULLY
-    for (u32 r = 0; r < ROWS; r++) half[r] = load_u16(row[r] + at);
-    store_f32x16(to, _mm512_cvtph_ps(load_256(half)));
 }
 
 // Byte i of each word, widened.
@@ -372,11 +391,15 @@ KERNEL_INLINE void store_minima(i16 to[2][ROWS][2], __m512i words) {
     store_512(to[1], _mm512_shuffle_epi8(words, _mm512_or_si512(last, lane)));
 }
 
-KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[ROWS], usize at,
+KERNEL_INLINE __m512 raw_half(const struct raw_scales *raw, u32 b) {
+    return _mm512_cvtph_ps(load_256(raw->half[b]));
+}
+
+KERNEL_INLINE void super_scales(enum dtype type, const struct raw_scales *raw,
                                 struct panel_scales *s) {
     const __m512i four = _mm512_set1_epi32(0x0f0f0f0f);
     __m512i column[4];
-    gather_headers(row, at + header_at(type), column);
+    transpose_headers(raw, column);
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
         // d and dmin; then 6-bit fields: 0-3 whole in the bytes of words 1 and 2; of 4-7 the low
         // four bits in the nibbles of word 3, the upper two on top of the bytes of words 1 and 2.
@@ -397,7 +420,7 @@ KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[ROWS], usiz
             __m512i top = _mm512_slli_epi32(column[i / 4], 24 - 8 * (i % 4));
             store_f32x16(s->scale[i], _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24)));
         }
-        gather_f16(row, at + 208, s->d);
+        store_f32x16(s->d, raw_half(raw, 0));
     } else if (type == DTYPE_Q3_K) {
         // The last 16 bytes: 2 of quants, 12 of scales (as row_scales has them), d.
         const __m512i two = _mm512_set1_epi32(0x03030303);
@@ -421,45 +444,27 @@ KERNEL_INLINE void super_scales(enum dtype type, const u8 *const row[ROWS], usiz
             store_i32_of_bytes(s->sc + 4 * (usize)i, _mm512_and_si512(column[i], four), 0);
             store_minima(s->mn + 2 * (usize)i, high);
         }
-        gather_f16(row, at + 80, s->d);
-        gather_f16(row, at + 82, s->dmin);
+        store_f32x16(s->d, raw_half(raw, 0));
+        store_f32x16(s->dmin, raw_half(raw, 1));
     }
 }
 
-// d, and m where the type has it, of a row's blocks, by plain loads: they cost the vector units
-// nothing.
-KERNEL_INLINE void block_scales(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
-                                struct panel_scales *s) {
-    u32 words[GROUP_BLOCKS][ROWS];
-    u16 halves[GROUP_BLOCKS][ROWS];
-    bool has_m = form_of(type) == FORM_D_M;
-    for (u32 r = 0; r < ROWS; r++) {
-        const u8 *p = row[r] + at;
-        for (u32 b = 0; b < n_blocks; b++, p += block_bytes(type)) {
-            if (has_m) {
-                words[b][r] = load_u32(p);
-            } else {
-                halves[b][r] = load_u16(p);
-            }
-        }
+KERNEL_INLINE __m512 raw_d(enum dtype type, const struct raw_scales *raw, u32 b) {
+    return form_of(type) == FORM_D_M ? widen_f16_words(load_512(raw->word[b])) : raw_half(raw, b);
+}
+KERNEL_INLINE __m512 raw_m(const struct raw_scales *raw, u32 b) {
+    return widen_f16_words(_mm512_srli_epi32(load_512(raw->word[b]), 16));
+}
+
+KERNEL_INLINE void panel_scales_of(enum dtype type, const struct raw_scales *raw, u32 n_blocks,
+                                   struct panel_scales *s) {
+    if (is_super_block(type)) {
+        super_scales(type, raw, s);
+        return;
     }
     for (u32 b = 0; b < n_blocks; b++) {
-        if (has_m) {
-            __m512i both = load_512(words[b]);
-            store_f32x16(s->scale[b], widen_f16_words(both));
-            store_f32x16(s->m[b], widen_f16_words(_mm512_srli_epi32(both, 16)));
-        } else {
-            store_f32x16(s->scale[b], _mm512_cvtph_ps(load_256(halves[b])));
-        }
-    }
-}
-
-KERNEL_INLINE void group_scales(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
-                                struct panel_scales *s) {
-    if (is_super_block(type)) {
-        super_scales(type, row, at, s);
-    } else {
-        block_scales(type, row, at, n_blocks, s);
+        store_f32x16(s->scale[b], raw_d(type, raw, b));
+        if (form_of(type) == FORM_D_M) store_f32x16(s->m[b], raw_m(raw, b));
     }
 }
 
@@ -481,8 +486,8 @@ KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token,
     };
 }
 
-KERNEL_INLINE __m512 fma_i32(const f32 scale[ROWS], __m512i sum, __m512 chain) {
-    return _mm512_fmadd_ps(load_f32x16(scale), _mm512_cvtepi32_ps(sum), chain);
+KERNEL_INLINE __m512 fma_i32(__m512 scale, __m512i sum, __m512 chain) {
+    return _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), chain);
 }
 
 KERNEL_INLINE __m512i broadcast_i32(const i32 *p) { return _mm512_set1_epi32(*p); }
@@ -559,8 +564,8 @@ struct planes {
 };
 
 struct few_scratch {
-    struct panel_scales scales;
-    u8 quants[4][CHUNKS][64];         // of four rows
+    struct raw_scales raw;
+    struct panel_scales scales; // of super blocks
     __m512i sums[FEW_TOKENS_MAX][4][CHUNKS]; // [token][four rows][accumulator]
     f32 total[FEW_TOKENS_MAX][ROWS];
     struct planes planes[]; // [group][token]
@@ -604,11 +609,84 @@ KERNEL_INLINE u32 n_accumulators(enum dtype type) {
     return type == DTYPE_Q2_K || type == DTYPE_Q3_K ? 1 : 2;
 }
 
+// Word i of lane L of the result is the sum of lane L of v_i.
+KERNEL_INLINE __m512i sum_lanes_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+// Lane i of out_L is lane L of z_i.
+KERNEL_INLINE void transpose_lanes(const __m512i z[4], __m512i out[4]) {
+    __m512i a = _mm512_shuffle_i64x2(z[0], z[1], 0x44), b = _mm512_shuffle_i64x2(z[2], z[3], 0x44);
+    __m512i c = _mm512_shuffle_i64x2(z[0], z[1], 0xee), d = _mm512_shuffle_i64x2(z[2], z[3], 0xee);
+    out[0] = _mm512_shuffle_i64x2(a, b, 0x88);
+    out[1] = _mm512_shuffle_i64x2(a, b, 0xdd);
+    out[2] = _mm512_shuffle_i64x2(c, d, 0x88);
+    out[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
+}
+
+// The group value of 16 rows for one token. sums[i] is of rows 4i to 4i + 3.
+KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
+                               const struct raw_scales *raw, const struct panel_scales *s,
+                               const struct planes *planes, const struct token_group *x,
+                               u32 n_blocks) {
+    enum group_form form = form_of(type);
+    bool has_zero = zero_point(type) != 0 || type == DTYPE_Q8_0;
+    bool by_pairs = type == DTYPE_Q4_K || type == DTYPE_Q5_K; // even blocks, then odd ones
+    u32 n = form == FORM_SC_16 ? 16 : n_blocks;
+    __m512 S = _mm512_setzero_ps();
+    __m512i run[16];
+    UNROLL_FULLY
+    for (u32 i = 0; i < n_accumulators(type); i++) {
+        __m512i z[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]}, out[4];
+        transpose_lanes(z, out);
+        UNROLL_FULLY
+        for (u32 lane = 0; lane < 4; lane++) run[by_pairs ? 2 * lane + i : 4 * i + lane] = out[lane];
+    }
+    if (n_accumulators(type) == 1) { // one integer: the rest of its partial sums
+        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]),
+                                       _mm512_add_epi32(run[2], run[3]));
+        S = _mm512_cvtepi32_ps(sum);
+        n = 0;
+    }
+    UNROLL_FULLY
+    for (u32 b = 0; b < 16; b++) {
+        if (b >= n) break;
+        __m512i isum = run[b];
+        if (has_zero) isum = _mm512_sub_epi32(isum, broadcast_i32(&planes->zero[b]));
+        __m512 scale = is_super_block(type) ? load_f32x16(s->scale[b]) : raw_d(type, raw, b);
+        S = fma_i32(scale, isum, S);
+        if (form == FORM_D_M) S = fma_i32(raw_m(raw, b), broadcast_i32(&x->sum32[b]), S);
+    }
+    return form == FORM_D || form == FORM_D_M ? S : super_value(form, s, x, S);
+}
+
+// A row's group ready for the products: unpacked; for Q2_K also scaled, for Q3_K with its scales.
+struct row_quants {
+    __m512i v[CHUNKS], scales;
+};
+KERNEL_INLINE struct row_quants row_quants_of(enum dtype type, const u8 *p, i32 available) {
+    struct row_quants row = {.scales = _mm512_setzero_si512()};
+    unpack_group(type, p, available, row.v);
+    if (type == DTYPE_Q3_K) row.scales = row_scales(type, p);
+    if (type == DTYPE_Q2_K) {
+        // The four multiples of each scale in the bytes of a word; q chooses (at most 45).
+        const __m512i factors = _mm512_set1_epi32(0x03020100);
+        __m512i multiples = _mm512_mullo_epi32(row_scales(type, p), factors);
+        UNROLL_FULLY
+        for (u32 c = 0; c < CHUNKS; c++) {
+            row.v[c] = _mm512_shuffle_epi8(spread_runs(multiples, c), row.v[c]);
+        }
+    }
+    return row;
+}
+
 // The partial sums of one row's group.
-KERNEL_INLINE void multiply_row(enum dtype type, const __m512i v[CHUNKS], __m512i scales,
+KERNEL_INLINE void multiply_row(enum dtype type, const struct row_quants *row,
                                 const __m512i high[CHUNKS], const __m512i low[CHUNKS], u32 n_chunks,
                                 const struct planes *planes, __m512i sum[CHUNKS]) {
-    const __m512i nothing = _mm512_setzero_si512();
+    const __m512i nothing = _mm512_setzero_si512(), *v = row->v;
     if (type == DTYPE_Q2_K || type == DTYPE_Q6_K) {
         UNROLL_FULLY
         for (u32 c = 0; c < CHUNKS; c++) {
@@ -630,7 +708,7 @@ KERNEL_INLINE void multiply_row(enum dtype type, const __m512i v[CHUNKS], __m512
             __m512i isum = _mm512_dpbusd_epi32(nothing, v[c], high[c]);
             isum = _mm512_dpbusd_epi32(_mm512_slli_epi32(isum, 8), low[c], v[c]);
             isum = _mm512_sub_epi32(isum, load_512(planes->zero_lanes[c]));
-            isum = _mm512_mullo_epi32(isum, spread_runs(scales, c));
+            isum = _mm512_mullo_epi32(isum, spread_runs(row->scales, c));
             sum[0] = _mm512_add_epi32(sum[0], isum);
         }
     } else {
@@ -654,110 +732,52 @@ KERNEL_INLINE void multiply_row(enum dtype type, const __m512i v[CHUNKS], __m512
     }
 }
 
-// Word i of lane L of the result is the sum of lane L of v_i.
-KERNEL_INLINE __m512i sum_lanes_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
-    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
-// Lane i of out_L is lane L of z_i.
-KERNEL_INLINE void transpose_lanes(const __m512i z[4], __m512i out[4]) {
-    __m512i a = _mm512_shuffle_i64x2(z[0], z[1], 0x44), b = _mm512_shuffle_i64x2(z[2], z[3], 0x44);
-    __m512i c = _mm512_shuffle_i64x2(z[0], z[1], 0xee), d = _mm512_shuffle_i64x2(z[2], z[3], 0xee);
-    out[0] = _mm512_shuffle_i64x2(a, b, 0x88);
-    out[1] = _mm512_shuffle_i64x2(a, b, 0xdd);
-    out[2] = _mm512_shuffle_i64x2(c, d, 0x88);
-    out[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
-}
-
-// Four rows of a group meet one token: their sums by lane, four rows in the words of each.
-KERNEL_INLINE void multiply_four_rows(enum dtype type, __m512i v[4][CHUNKS],
-                                      const __m512i scales[4], const struct planes *planes,
-                                      u32 n_chunks, __m512i sums[CHUNKS]) {
-    __m512i sum[4][CHUNKS], high[CHUNKS], low[CHUNKS];
+KERNEL_INLINE void load_planes(const struct planes *planes, __m512i high[CHUNKS],
+                               __m512i low[CHUNKS]) {
     UNROLL_FULLY
     for (u32 c = 0; c < CHUNKS; c++) {
         high[c] = load_512(planes->high[c]);
         low[c] = load_512(planes->low[c]);
     }
-    UNROLL_FULLY
-    for (u32 r = 0; r < 4; r++) {
-        multiply_row(type, v[r], scales[r], high, low, n_chunks, planes, sum[r]);
-    }
-    UNROLL_FULLY
-    for (u32 i = 0; i < n_accumulators(type); i++) {
-        sums[i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
-    }
 }
 
-// The group value of 16 rows for one token. sums[i] is of rows 4i to 4i + 3.
-KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
-                               const struct panel_scales *s, const struct planes *planes,
-                               const struct token_group *x, u32 n_blocks) {
-    enum group_form form = form_of(type);
-    bool has_zero = zero_point(type) != 0 || type == DTYPE_Q8_0;
-    __m512 S = _mm512_setzero_ps();
-    __m512i run[16];
-    UNROLL_FULLY
-    for (u32 i = 0; i < n_accumulators(type); i++) {
-        __m512i z[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]}, out[4];
-        transpose_lanes(z, out);
-        UNROLL_FULLY
-        for (u32 lane = 0; lane < 4; lane++) {
-            u32 at = type == DTYPE_Q6_K                          ? 4 * i + lane
-                     : type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 2 * lane + i
-                                                                 : 4 * i + lane;
-            run[at] = out[lane];
-        }
-    }
-    if (form == FORM_INT || form == FORM_INT_MIN) {
-        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]),
-                                       _mm512_add_epi32(run[2], run[3]));
-        return super_value(form, s, x, _mm512_cvtepi32_ps(sum));
-    }
-    u32 n = form == FORM_SC_16 ? 16 : n_blocks;
-    for (u32 b = 0; b < n; b++) {
-        __m512i isum = run[b];
-        if (has_zero) isum = _mm512_sub_epi32(isum, broadcast_i32(&planes->zero[b]));
-        S = fma_i32(s->scale[b], isum, S);
-        if (form == FORM_D_M) S = fma_i32(s->m[b], broadcast_i32(&x->sum32[b]), S);
-    }
-    return form == FORM_D || form == FORM_D_M ? S : super_value(form, s, x, S);
-}
-
-// One group of a panel for n_tokens tokens (1 is a constant and stays in registers).
+// One group of a panel for n_tokens tokens (1 is a constant: its planes stay in registers).
 KERNEL_INLINE void few_group(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
                              u32 n_tokens, const struct planes *planes, const struct token_group *x,
                              struct few_scratch *few, struct ahead *ahead) {
     i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
-    u32 n_chunks = n_blocks > 4 ? 4 : 2;
-    group_scales(type, row, at, n_blocks, &few->scales);
-    UNROLL_FULLY
+    u32 n_chunks = n_blocks > 4 ? 4 : 2, n_sums = n_accumulators(type);
+    __m512i high[CHUNKS], low[CHUNKS];
+    if (n_tokens == 1) load_planes(planes, high, low);
     for (u32 four = 0; four < 4; four++) {
-        __m512i v[4][CHUNKS], scales[4] = {_mm512_setzero_si512()};
+        const u8 *const *p = row + 4 * (usize)four;
+        __m512i sum[4][CHUNKS];
+        struct row_quants quants[4];
         UNROLL_FULLY
         for (u32 r = 0; r < 4; r++) {
-            const u8 *p = row[4 * four + r] + at;
-            unpack_group(type, p, available, v[r]);
-            if (type == DTYPE_Q3_K) scales[r] = row_scales(type, p);
-            if (type == DTYPE_Q2_K) {
-                // The four multiples of each scale in the bytes of a word; q chooses (at most 45).
-                __m512i multiples = _mm512_mullo_epi32(row_scales(type, p),
-                                                       _mm512_set1_epi32(0x03020100));
-                UNROLL_FULLY
-                for (u32 c = 0; c < CHUNKS; c++) {
-                    v[r][c] = _mm512_shuffle_epi8(spread_runs(multiples, c), v[r][c]);
-                }
-            }
+            prefetch_step(ahead, (usize)available);
+            put_raw_scales(type, p[r] + at, n_blocks, 4 * four + r, &few->raw);
+            quants[r] = row_quants_of(type, p[r] + at, available);
+            if (n_tokens == 1) multiply_row(type, &quants[r], high, low, n_chunks, planes, sum[r]);
         }
         for (u32 t = 0; t < n_tokens; t++) {
-            multiply_four_rows(type, v, scales, &planes[t], n_chunks, few->sums[t][four]);
+            if (n_tokens > 1) {
+                load_planes(&planes[t], high, low);
+                UNROLL_FULLY
+                for (u32 r = 0; r < 4; r++) {
+                    multiply_row(type, &quants[r], high, low, n_chunks, &planes[t], sum[r]);
+                }
+            }
+            UNROLL_FULLY
+            for (u32 i = 0; i < n_sums; i++) {
+                few->sums[t][four][i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
+            }
         }
-        prefetch_step(ahead, 4 * (usize)available);
     }
+    if (is_super_block(type)) super_scales(type, &few->raw, &few->scales);
     for (u32 t = 0; t < n_tokens; t++) {
-        __m512 value = few_value(type, few->sums[t], &few->scales, &planes[t], &x[t], n_blocks);
+        __m512 value = few_value(type, few->sums[t], &few->raw, &few->scales, &planes[t], &x[t],
+                                 n_blocks);
         __m512 total = load_f32x16(few->total[t]);
         store_f32x16(few->total[t], _mm512_fmadd_ps(value, _mm512_set1_ps(*x[t].da), total));
     }
@@ -789,8 +809,13 @@ KERNEL_INLINE void gemm_few(enum dtype type, u32 n_tokens, const struct gemm_arg
             struct token_group x[FEW_TOKENS_MAX];
             usize at = (usize)g * group_bytes_of(type);
             for (u32 t = 0; t < n_tokens; t++) x[t] = token_group_of(&args->xq, t, g);
+            // Constants for whole groups and for the last ones of n_embd 640 and 576.
             if (n_blocks == GROUP_BLOCKS) {
                 few_group(type, row, at, GROUP_BLOCKS, n_tokens, planes, x, few, &ahead);
+            } else if (n_blocks == 4) {
+                few_group(type, row, at, 4, n_tokens, planes, x, few, &ahead);
+            } else if (n_blocks == 2) {
+                few_group(type, row, at, 2, n_tokens, planes, x, few, &ahead);
             } else {
                 few_group(type, row, at, n_blocks, n_tokens, planes, x, few, &ahead);
             }
@@ -811,6 +836,7 @@ typedef f32 panel_total[PANELS][ROWS]; // of one token
 struct many_scratch {
     i16 pairs[PANELS][GROUP_PAIRS][ROWS][2]; // the microkernel's operand, 16 KiB
     u8 quants[CHUNKS][ROWS][64];
+    struct raw_scales raw;
     struct panel_scales scales[PANELS];
     panel_total total[CHUNK_TOKENS + TILE_TOKENS]; // the excess takes repeated tokens
 };
@@ -855,6 +881,7 @@ KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize
     const __m512i last = _mm512_or_si512(lane, _mm512_set1_epi32(0x03800280));
     for (u32 r = 0; r < ROWS; r++) {
         __m512i v[CHUNKS];
+        put_raw_scales(type, row[r] + at, n_blocks, r, &many->raw);
         unpack_group(type, row[r] + at, available, v);
         UNROLL_FULLY
         for (u32 c = 0; c < CHUNKS; c++) {
@@ -876,7 +903,7 @@ KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize
             store_512(many->pairs[panel][pair + 1], odd);
         }
     }
-    group_scales(type, row, at, n_blocks, &many->scales[panel]);
+    panel_scales_of(type, &many->raw, n_blocks, &many->scales[panel]);
 }
 
 // One group, 32 rows, n_tokens (a constant) tokens: their totals go one step on.
@@ -916,10 +943,11 @@ KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct many_scr
                     __m512i scaled = _mm512_mullo_epi32(load_512(s->sc[b]), sum[t][h]);
                     exact[t][h] = _mm512_add_epi32(exact[t][h], scaled);
                 } else {
-                    S[t][h] = fma_i32(s->scale[b], sum[t][h], S[t][h]);
+                    S[t][h] = fma_i32(load_f32x16(s->scale[b]), sum[t][h], S[t][h]);
                 }
                 if (form == FORM_D_M) {
-                    S[t][h] = fma_i32(s->m[b], broadcast_i32(&x[t].sum32[b]), S[t][h]);
+                    __m512 m = load_f32x16(s->m[b]);
+                    S[t][h] = fma_i32(m, broadcast_i32(&x[t].sum32[b]), S[t][h]);
                 }
             }
         }
