@@ -29,7 +29,7 @@
 enum { SYSTEM_ERROR_LIST(ERROR_NUMBER) };
 #undef ERROR_NUMBER
 
-#define PAGE_BYTES 4096
+#define PAGE_BYTES 4096u
 
 // Everything this file remembers. The words are touched atomically.
 static struct {
@@ -117,11 +117,20 @@ static i64 call_ioctl(int descriptor, u64 request, void *argument) {
 #define PROT_READ 1
 #define PROT_WRITE 2
 #define MAP_PRIVATE 0x02
+#define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
+#define MAP_NORESERVE 0x4000
 #define MAP_STACK 0x20000
+#define MADV_HUGEPAGE 14
+#define HUGE_PAGE_BYTES (2u << 20)
+
+static i64 call_mmap_at(i64 address, usize bytes, u32 protection, u32 flags, int descriptor) {
+    return linux_syscall(LINUX_MMAP, (u64)address, bytes, protection, flags, (u64)(i64)descriptor,
+                         0);
+}
 
 static i64 call_mmap(usize bytes, u32 protection, u32 flags, int descriptor) {
-    return linux_syscall(LINUX_MMAP, 0, bytes, protection, flags, (u64)(i64)descriptor, 0);
+    return call_mmap_at(0, bytes, protection, flags, descriptor);
 }
 
 static i64 call_mprotect(void *memory, usize bytes, u32 protection) {
@@ -373,8 +382,35 @@ static void *pointer_from(i64 result) {
     return (void *)(usize)result; // NOLINT(performance-no-int-to-ptr): an address from the kernel
 }
 
+// As call_mmap, with the wish for huge pages: what is large begins at a multiple of their size,
+// without which none can be used, and the system is told. That is worth 1.1x to 1.5x of the rate
+// at which weights are read. A file's pages are huge only where its file system keeps them so
+// (ext4 and XFS of newer kernels, tmpfs); the wish costs nothing elsewhere.
+static i64 map_for_huge_pages(usize bytes, u32 protection, u32 flags, int descriptor) {
+    if (bytes < HUGE_PAGE_BYTES || bytes > (usize)-1 - 2 * (usize)HUGE_PAGE_BYTES) {
+        return call_mmap(bytes, protection, flags, descriptor);
+    }
+    usize whole = (usize)round_up(bytes, PAGE_BYTES), reserved = whole + HUGE_PAGE_BYTES;
+    i64 start = call_mmap(reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    if (start < 0) return call_mmap(bytes, protection, flags, descriptor);
+    i64 at = (i64)round_up((u64)start, HUGE_PAGE_BYTES);
+    usize before = (usize)(at - start), after = reserved - before - whole;
+    i64 mapped = call_mmap_at(at, bytes, protection, flags | MAP_FIXED, descriptor);
+    i64 result = 0;
+    if (mapped < 0) {
+        result = call_munmap(pointer_from(start), reserved);
+    } else {
+        if (before > 0) result = call_munmap(pointer_from(start), before);
+        if (after > 0) result |= call_munmap(pointer_from(at + (i64)whole), after);
+        // A kernel without huge pages says no, which is fine.
+        (void)linux_syscall(LINUX_MADVISE, (u64)at, whole, MADV_HUGEPAGE, 0, 0, 0);
+    }
+    assert(result == 0);
+    return mapped;
+}
+
 void *platform_memory_map(usize bytes) {
-    i64 mapped = call_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    i64 mapped = map_for_huge_pages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (mapped < 0) return NULL;
     __atomic_fetch_add(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
     return pointer_from(mapped);
@@ -391,12 +427,10 @@ u64 platform_memory_mapped(void) {
     return __atomic_load_n(&linux_state.memory_bytes, __ATOMIC_RELAXED);
 }
 
-// Neither populated nor advised: on a file of 98 MB reading ahead won 15 to 25 ms of 76 when none
-// was cached. Warm runs were too noisy to tell, and pages that are never used stay out.
 enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
                                   struct sov_fault *fault) {
     assert(bytes > 0);
-    i64 mapped = call_mmap(bytes, PROT_READ, MAP_PRIVATE, descriptor);
+    i64 mapped = map_for_huge_pages(bytes, PROT_READ, MAP_PRIVATE, descriptor);
     if (mapped < 0) return system_fail_descriptor(fault, "map", descriptor, -mapped);
     *data = pointer_from(mapped);
     return SOV_OK;

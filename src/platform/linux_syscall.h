@@ -23,6 +23,7 @@ enum linux_call {
     LINUX_RT_SIGPROCMASK = 14,
     LINUX_RT_SIGRETURN = 15,
     LINUX_IOCTL = 16,
+    LINUX_MADVISE = 28,
     LINUX_GETPID = 39,
     LINUX_CLONE = 56,
     LINUX_EXIT = 60,
