@@ -27,7 +27,7 @@
 #define GROUP_BLOCKS (OP_GROUP / 32)
 #define CHUNKS 4u        // vectors of 64 quants in a group
 #define ROWS LANES_16    // of a panel
-#define FEW_TOKENS_MAX 4 // from 5 tokens on the transposed tile wins
+#define FEW_TOKENS_MAX 16u
 #define GROUP_PAIRS (OP_GROUP / 2)
 
 // How a group's integer sums become its value (the table of operator 4).
@@ -39,6 +39,11 @@ enum group_form {
     FORM_INT,     // Q3_K: S = sum of sc * isum per 16
     FORM_INT_MIN, // Q2_K: and M = sum of mn * asum per 16
 };
+
+// With more tokens the transposed tile wins.
+KERNEL_INLINE u32 few_tokens(enum dtype type) {
+    return type == DTYPE_Q6_K || type == DTYPE_Q3_K ? 6 : type == DTYPE_Q4_1 ? 12 : FEW_TOKENS_MAX;
+}
 
 // The scales of a panel's group; which are used depends on the form.
 struct panel_scales {
@@ -233,77 +238,71 @@ KERNEL_INLINE __m512i or_masked(__m512i v, __m512i bits, int mask) {
     return _mm512_ternarylogic_epi32(v, bits, _mm512_set1_epi8((char)mask), 0xf8);
 }
 
-KERNEL_INLINE void unpack_k_by_32(enum dtype type, const u8 *p, __m512i v[CHUNKS]) {
+// Chunks 2h and 2h + 1 of a super block.
+KERNEL_INLINE void unpack_k_by_32(enum dtype type, const u8 *p, u32 h, __m512i v[2]) {
     // Bytes 32j to 32j+31: low nibbles block 2j, high ones block 2j+1.
     const __m512i low = _mm512_set1_epi8(15);
     const u8 *nibbles = p + block_bytes(type) - 128;
     __m512i first = load_512(nibbles), last = load_512(nibbles + 64);
     __m512i start = _mm512_shuffle_i64x2(first, last, 0x88); // elements 0-15 of the blocks
     __m512i end = _mm512_shuffle_i64x2(first, last, 0xdd);   // elements 16-31
-    v[0] = _mm512_and_si512(start, low);
-    v[1] = _mm512_and_si512(end, low);
-    v[2] = _mm512_and_si512(_mm512_srli_epi16(start, 4), low);
-    v[3] = _mm512_and_si512(_mm512_srli_epi16(end, 4), low);
+    v[0] = _mm512_and_si512(h == 0 ? start : _mm512_srli_epi16(start, 4), low);
+    v[1] = _mm512_and_si512(h == 0 ? end : _mm512_srli_epi16(end, 4), low);
     if (type == DTYPE_Q4_K) return;
     // Bit b of byte l of the fifth bits belongs to element l of block b; it is wanted at bit 4.
     UNROLL_FULLY
-    for (u32 c = 0; c < CHUNKS; c++) {
-        __m512i bits = _mm512_broadcast_i32x4(load_128(p + 16 + 16 * (c % 2)));
-        i32 shift = (i32)(c / 2) - 4;
+    for (u32 c = 0; c < 2; c++) {
+        __m512i bits = _mm512_broadcast_i32x4(load_128(p + 16 + 16 * (usize)c));
+        i32 shift = (i32)h - 4;
         bits = shifted_bytes(bits, shift, shift + 2, shift + 4, shift + 6);
         v[c] = or_masked(v[c], bits, 16);
     }
 }
 
-KERNEL_INLINE void unpack_q6_k(const u8 *p, __m512i v[CHUNKS]) {
+KERNEL_INLINE void unpack_q6_k(const u8 *p, u32 h, __m512i v[2]) {
     // Halves of 128: 4 runs of 32 share 64 bytes of nibbles and, as bit pairs, 32 bytes.
     const __m512i low = _mm512_set1_epi8(15);
-    UNROLL_FULLY
-    for (u32 h = 0; h < 2; h++) {
-        __m512i nibbles = load_512(p + 64 * (usize)h);
-        __m512i pairs = _mm512_broadcast_i64x4(load_256(p + 128 + 32 * (usize)h));
-        __m512i first = shifted_bytes(pairs, -4, -4, -2, -2);
-        __m512i last = shifted_bytes(pairs, 0, 0, 2, 2);
-        v[2 * h] = or_masked(_mm512_and_si512(nibbles, low), first, 0x30);
-        nibbles = _mm512_and_si512(_mm512_srli_epi16(nibbles, 4), low);
-        v[2 * h + 1] = or_masked(nibbles, last, 0x30);
-    }
+    __m512i nibbles = load_512(p + 64 * (usize)h);
+    __m512i pairs = _mm512_broadcast_i64x4(load_256(p + 128 + 32 * (usize)h));
+    __m512i first = shifted_bytes(pairs, -4, -4, -2, -2);
+    __m512i last = shifted_bytes(pairs, 0, 0, 2, 2);
+    v[0] = or_masked(_mm512_and_si512(nibbles, low), first, 0x30);
+    v[1] = or_masked(_mm512_and_si512(_mm512_srli_epi16(nibbles, 4), low), last, 0x30);
 }
 
-KERNEL_INLINE void unpack_by_pairs(enum dtype type, const u8 *p, __m512i v[CHUNKS]) {
+KERNEL_INLINE void unpack_by_pairs(enum dtype type, const u8 *p, u32 h, __m512i v[2]) {
     // Halves of 128: 4 runs of 32 in the four bit pairs of 32 bytes.
     const __m512i low = _mm512_set1_epi8(3);
     __m512i pairs = load_512(p + (type == DTYPE_Q2_K ? 16 : 32));
-    v[0] = _mm512_and_si512(pairs, low);
-    v[1] = _mm512_and_si512(_mm512_srli_epi16(pairs, 2), low);
-    v[2] = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low);
-    v[3] = _mm512_and_si512(_mm512_srli_epi16(pairs, 6), low);
+    v[0] = _mm512_and_si512(h == 0 ? pairs : _mm512_srli_epi16(pairs, 4), low);
+    v[1] = _mm512_and_si512(_mm512_srli_epi16(pairs, h == 0 ? 2 : 6), low);
     if (type == DTYPE_Q2_K) return;
     // Bit b of byte l of the third bits belongs to run b.
     __m512i thirds = _mm512_broadcast_i64x4(load_256(p));
     UNROLL_FULLY
-    for (i32 c = 0; c < (i32)CHUNKS; c++) {
-        v[c] = or_masked(v[c], shifted_bytes(thirds, c - 2, c - 2, c + 2, c + 2), 4);
+    for (i32 c = 0; c < 2; c++) {
+        i32 run = 2 * (i32)h + c;
+        __m512i bits = shifted_bytes(thirds, run - 2, run - 2, run + 2, run + 2);
+        v[c] = or_masked(v[c], bits, 4);
     }
 }
 
-// A whole group as bytes, the zero point in (run_of_lane tells the order). Of a group of a
+// Half h of a group as bytes, the zero point in (run_of_lane tells the order). Of a group of a
 // 32-element type `available` bytes may be read; the rest are zero.
-KERNEL_INLINE void unpack_group(enum dtype type, const u8 *p, i32 available, __m512i v[CHUNKS]) {
+KERNEL_INLINE void unpack_half(enum dtype type, const u8 *p, i32 available, u32 h, __m512i v[2]) {
     const i32 half = 4 * (i32)block_bytes(type);
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-        unpack_k_by_32(type, p, v);
+        unpack_k_by_32(type, p, h, v);
     } else if (type == DTYPE_Q6_K) {
-        unpack_q6_k(p, v);
+        unpack_q6_k(p, h, v);
     } else if (is_super_block(type)) {
-        unpack_by_pairs(type, p, v);
-    } else {
+        unpack_by_pairs(type, p, h, v);
+    } else if (h == 0) {
         unpack_four_blocks(type, p, available, v);
-        if (available > half) {
-            unpack_four_blocks(type, p + half, available - half, v + 2);
-        } else {
-            v[2] = v[3] = _mm512_setzero_si512();
-        }
+    } else if (available > half) {
+        unpack_four_blocks(type, p + half, available - half, v);
+    } else {
+        v[0] = v[1] = _mm512_setzero_si512();
     }
 }
 
@@ -565,7 +564,7 @@ struct planes {
 
 struct few_scratch {
     struct raw_scales raw;
-    struct panel_scales scales; // of super blocks
+    struct panel_scales scales;              // of super blocks
     __m512i sums[FEW_TOKENS_MAX][4][CHUNKS]; // [token][four rows][accumulator]
     f32 total[FEW_TOKENS_MAX][ROWS];
     struct planes planes[]; // [group][token]
@@ -603,11 +602,9 @@ KERNEL_INLINE void split_group(enum dtype type, const struct token_group *x, u32
     }
 }
 
-// How many vectors of partial sums a row has, and how many blocks or runs they tell apart.
-KERNEL_INLINE u32 n_accumulators(enum dtype type) {
-    if (type == DTYPE_Q6_K) return 4;
-    return type == DTYPE_Q2_K || type == DTYPE_Q3_K ? 1 : 2;
-}
+// Vectors of partial sums that half a group of a row leaves. Q6_K tells runs apart, the others
+// blocks; Q2_K and Q3_K have one sum for the group.
+KERNEL_INLINE u32 half_sums(enum dtype type) { return type == DTYPE_Q6_K ? 2 : 1; }
 
 // Word i of lane L of the result is the sum of lane L of v_i.
 KERNEL_INLINE __m512i sum_lanes_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
@@ -627,24 +624,32 @@ KERNEL_INLINE void transpose_lanes(const __m512i z[4], __m512i out[4]) {
 }
 
 // The group value of 16 rows for one token. sums[i] is of rows 4i to 4i + 3.
+// The scales of blocks of 32 come from `raw` when it is given.
 KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
                                const struct raw_scales *raw, const struct panel_scales *s,
                                const struct planes *planes, const struct token_group *x,
                                u32 n_blocks) {
     enum group_form form = form_of(type);
-    bool has_zero = zero_point(type) != 0 || type == DTYPE_Q8_0;
+    bool has_zero = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0 ||
+                    type == DTYPE_Q6_K;
     bool by_pairs = type == DTYPE_Q4_K || type == DTYPE_Q5_K; // even blocks, then odd ones
-    u32 n = form == FORM_SC_16 ? 16 : n_blocks;
+    bool is_exact = form == FORM_INT || form == FORM_INT_MIN;
+    u32 n = form == FORM_SC_16 ? 16 : n_blocks, n_sums = is_exact ? 1 : 2 * half_sums(type);
     __m512 S = _mm512_setzero_ps();
     __m512i run[16];
     UNROLL_FULLY
-    for (u32 i = 0; i < n_accumulators(type); i++) {
-        __m512i z[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]}, out[4];
+    for (u32 i = 0; i < n_sums; i++) {
+        __m512i z[4], out[4];
+        UNROLL_FULLY
+        for (u32 four = 0; four < 4; four++) {
+            z[four] = sums[four][i];
+            if (is_exact) z[four] = _mm512_add_epi32(z[four], sums[four][1]);
+        }
         transpose_lanes(z, out);
         UNROLL_FULLY
         for (u32 lane = 0; lane < 4; lane++) run[by_pairs ? 2 * lane + i : 4 * i + lane] = out[lane];
     }
-    if (n_accumulators(type) == 1) { // one integer: the rest of its partial sums
+    if (is_exact) { // the rest of its partial sums
         __m512i sum = _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]),
                                        _mm512_add_epi32(run[2], run[3]));
         S = _mm512_cvtepi32_ps(sum);
@@ -655,129 +660,153 @@ KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
         if (b >= n) break;
         __m512i isum = run[b];
         if (has_zero) isum = _mm512_sub_epi32(isum, broadcast_i32(&planes->zero[b]));
-        __m512 scale = is_super_block(type) ? load_f32x16(s->scale[b]) : raw_d(type, raw, b);
-        S = fma_i32(scale, isum, S);
-        if (form == FORM_D_M) S = fma_i32(raw_m(raw, b), broadcast_i32(&x->sum32[b]), S);
+        S = fma_i32(raw != NULL ? raw_d(type, raw, b) : load_f32x16(s->scale[b]), isum, S);
+        if (form != FORM_D_M) continue;
+        __m512 m = raw != NULL ? raw_m(raw, b) : load_f32x16(s->m[b]);
+        S = fma_i32(m, broadcast_i32(&x->sum32[b]), S);
     }
     return form == FORM_D || form == FORM_D_M ? S : super_value(form, s, x, S);
 }
 
-// A row's group ready for the products: unpacked; for Q2_K also scaled, for Q3_K with its scales.
-struct row_quants {
-    __m512i v[CHUNKS], scales;
+// Half a group of a row ready for the products: unpacked; for Q2_K also scaled, for Q3_K with the
+// scales of its partial sums.
+struct row_half {
+    __m512i v[2], scales[2];
 };
-KERNEL_INLINE struct row_quants row_quants_of(enum dtype type, const u8 *p, i32 available) {
-    struct row_quants row = {.scales = _mm512_setzero_si512()};
-    unpack_group(type, p, available, row.v);
-    if (type == DTYPE_Q3_K) row.scales = row_scales(type, p);
+KERNEL_INLINE struct row_half row_half_of(enum dtype type, const u8 *p, i32 available, u32 h) {
+    struct row_half row = {.scales = {_mm512_setzero_si512(), _mm512_setzero_si512()}};
+    unpack_half(type, p, available, h, row.v);
+    if (type == DTYPE_Q3_K) {
+        __m512i scales = row_scales(type, p);
+        row.scales[0] = spread_runs(scales, 2 * h);
+        row.scales[1] = spread_runs(scales, 2 * h + 1);
+    }
     if (type == DTYPE_Q2_K) {
         // The four multiples of each scale in the bytes of a word; q chooses (at most 45).
         const __m512i factors = _mm512_set1_epi32(0x03020100);
         __m512i multiples = _mm512_mullo_epi32(row_scales(type, p), factors);
-        UNROLL_FULLY
-        for (u32 c = 0; c < CHUNKS; c++) {
-            row.v[c] = _mm512_shuffle_epi8(spread_runs(multiples, c), row.v[c]);
-        }
+        row.v[0] = _mm512_shuffle_epi8(spread_runs(multiples, 2 * h), row.v[0]);
+        row.v[1] = _mm512_shuffle_epi8(spread_runs(multiples, 2 * h + 1), row.v[1]);
     }
     return row;
 }
 
-// The partial sums of one row's group.
-KERNEL_INLINE void multiply_row(enum dtype type, const struct row_quants *row,
-                                const __m512i high[CHUNKS], const __m512i low[CHUNKS], u32 n_chunks,
-                                const struct planes *planes, __m512i sum[CHUNKS]) {
-    const __m512i nothing = _mm512_setzero_si512(), *v = row->v;
-    if (type == DTYPE_Q2_K || type == DTYPE_Q6_K) {
-        UNROLL_FULLY
-        for (u32 c = 0; c < CHUNKS; c++) {
-            u32 to = type == DTYPE_Q6_K ? c : 0;
-            bool starts = type == DTYPE_Q6_K || c == 0;
-            sum[to] = _mm512_dpbusd_epi32(starts ? nothing : sum[to], v[c], high[c]);
-        }
-        UNROLL_FULLY
-        for (u32 c = 0; c < n_accumulators(type); c++) sum[c] = _mm512_slli_epi32(sum[c], 8);
-        UNROLL_FULLY
-        for (u32 c = 0; c < CHUNKS; c++) {
-            u32 to = type == DTYPE_Q6_K ? c : 0;
-            sum[to] = _mm512_dpbusd_epi32(sum[to], low[c], v[c]);
-        }
-    } else if (type == DTYPE_Q3_K) {
-        sum[0] = nothing;
-        UNROLL_FULLY
-        for (u32 c = 0; c < CHUNKS; c++) {
-            __m512i isum = _mm512_dpbusd_epi32(nothing, v[c], high[c]);
-            isum = _mm512_dpbusd_epi32(_mm512_slli_epi32(isum, 8), low[c], v[c]);
-            isum = _mm512_sub_epi32(isum, load_512(planes->zero_lanes[c]));
-            isum = _mm512_mullo_epi32(isum, spread_runs(row->scales, c));
-            sum[0] = _mm512_add_epi32(sum[0], isum);
-        }
-    } else {
-        UNROLL_FULLY
-        for (u32 h = 0; h < CHUNKS / 2; h++) {
-            sum[h] = nothing;
-            if (2 * h >= n_chunks) continue;
-            const __m512i *w = v + 2 * (usize)h, *hi = high + 2 * (usize)h, *lo = low + 2 * (usize)h;
-            if (type == DTYPE_Q8_0) {
-                const __m512i flip = _mm512_set1_epi8((char)0x80);
-                sum[h] = _mm512_dpbusd_epi32(sum[h], _mm512_xor_si512(w[0], flip), hi[0]);
-                sum[h] = _mm512_dpbusd_epi32(sum[h], _mm512_xor_si512(w[1], flip), hi[1]);
-            } else {
-                sum[h] = _mm512_dpbusd_epi32(sum[h], w[0], hi[0]);
-                sum[h] = _mm512_dpbusd_epi32(sum[h], w[1], hi[1]);
-            }
-            sum[h] = _mm512_slli_epi32(sum[h], 8);
-            sum[h] = _mm512_dpbusd_epi32(sum[h], lo[0], w[0]);
-            sum[h] = _mm512_dpbusd_epi32(sum[h], lo[1], w[1]);
-        }
-    }
+// Half a group of a token's planes, in registers.
+struct half_planes {
+    __m512i high[2], low[2];
+};
+KERNEL_INLINE struct half_planes half_planes_of(const struct planes *planes, u32 h) {
+    return (struct half_planes){
+        .high = {load_512(planes->high[2 * h]), load_512(planes->high[2 * h + 1])},
+        .low = {load_512(planes->low[2 * h]), load_512(planes->low[2 * h + 1])},
+    };
 }
 
-KERNEL_INLINE void load_planes(const struct planes *planes, __m512i high[CHUNKS],
-                               __m512i low[CHUNKS]) {
+// The partial sums of half a group of one row.
+KERNEL_INLINE void multiply_half(enum dtype type, const struct row_half *row,
+                                 const struct half_planes *x, const struct planes *planes, u32 h,
+                                 __m512i sum[2]) {
+    const __m512i *v = row->v, nothing = _mm512_setzero_si512();
+    if (type == DTYPE_Q6_K || type == DTYPE_Q3_K) {
+        UNROLL_FULLY
+        for (u32 c = 0; c < 2; c++) {
+            sum[c] = _mm512_slli_epi32(_mm512_dpbusd_epi32(nothing, v[c], x->high[c]), 8);
+            sum[c] = _mm512_dpbusd_epi32(sum[c], x->low[c], v[c]);
+            if (type == DTYPE_Q6_K) continue;
+            sum[c] = _mm512_sub_epi32(sum[c], load_512(planes->zero_lanes[2 * h + c]));
+            sum[c] = _mm512_mullo_epi32(sum[c], row->scales[c]);
+        }
+        if (type == DTYPE_Q3_K) sum[0] = _mm512_add_epi32(sum[0], sum[1]);
+        return;
+    }
+    __m512i first = v[0], last = v[1];
+    if (type == DTYPE_Q8_0) {
+        const __m512i flip = _mm512_set1_epi8((char)0x80);
+        first = _mm512_xor_si512(first, flip);
+        last = _mm512_xor_si512(last, flip);
+    }
+    sum[0] = _mm512_dpbusd_epi32(nothing, first, x->high[0]);
+    sum[0] = _mm512_dpbusd_epi32(sum[0], last, x->high[1]);
+    sum[0] = _mm512_slli_epi32(sum[0], 8);
+    sum[0] = _mm512_dpbusd_epi32(sum[0], x->low[0], v[0]);
+    sum[0] = _mm512_dpbusd_epi32(sum[0], x->low[1], v[1]);
+}
+
+// Half h of a group of four rows, for all tokens.
+KERNEL_INLINE void few_half(enum dtype type, const u8 *const row[4], usize at, i32 available, u32 h,
+                            u32 n_tokens, const struct planes *planes, u32 four,
+                            struct few_scratch *few) {
+    struct row_half half[4];
+    u32 n_sums = half_sums(type);
     UNROLL_FULLY
-    for (u32 c = 0; c < CHUNKS; c++) {
-        high[c] = load_512(planes->high[c]);
-        low[c] = load_512(planes->low[c]);
+    for (u32 r = 0; r < 4; r++) half[r] = row_half_of(type, row[r] + at, available, h);
+    for (u32 t = 0; t < n_tokens; t++) {
+        struct half_planes x = half_planes_of(&planes[t], h);
+        __m512i sum[4][2];
+        UNROLL_FULLY
+        for (u32 r = 0; r < 4; r++) multiply_half(type, &half[r], &x, &planes[t], h, sum[r]);
+        UNROLL_FULLY
+        for (u32 i = 0; i < n_sums; i++) {
+            few->sums[t][four][n_sums * h + i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i],
+                                                                sum[3][i]);
+        }
     }
 }
 
-// One group of a panel for n_tokens tokens (1 is a constant: its planes stay in registers).
+// A group of four rows for one token, row by row: nothing but the planes stays in registers.
+KERNEL_INLINE void one_four(enum dtype type, const u8 *const row[4], usize at, u32 n_blocks,
+                            const struct half_planes x[2], const struct planes *planes, u32 four,
+                            struct few_scratch *few, struct ahead *ahead) {
+    i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
+    u32 n_halves = n_blocks > 4 ? 2 : 1, n_sums = half_sums(type);
+    __m512i sum[4][CHUNKS];
+    UNROLL_FULLY
+    for (u32 r = 0; r < 4; r++) {
+        prefetch_step(ahead, (usize)available);
+        put_raw_scales(type, row[r] + at, n_blocks, 4 * four + r, &few->raw);
+        UNROLL_FULLY
+        for (u32 h = 0; h < 2; h++) {
+            if (h >= n_halves) {
+                sum[r][n_sums * h] = sum[r][n_sums * h + n_sums - 1] = _mm512_setzero_si512();
+                continue;
+            }
+            struct row_half half = row_half_of(type, row[r] + at, available, h);
+            multiply_half(type, &half, &x[h], planes, h, &sum[r][n_sums * h]);
+        }
+    }
+    UNROLL_FULLY
+    for (u32 i = 0; i < 2 * n_sums; i++) {
+        few->sums[0][four][i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
+    }
+}
+
+// One group of a panel for n_tokens tokens; 1 is a constant.
 KERNEL_INLINE void few_group(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
                              u32 n_tokens, const struct planes *planes, const struct token_group *x,
                              struct few_scratch *few, struct ahead *ahead) {
     i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
-    u32 n_chunks = n_blocks > 4 ? 4 : 2, n_sums = n_accumulators(type);
-    __m512i high[CHUNKS], low[CHUNKS];
-    if (n_tokens == 1) load_planes(planes, high, low);
+    u32 n_halves = n_blocks > 4 ? 2 : 1;
+    bool is_one = n_tokens == 1;
+    struct half_planes one[2] = {half_planes_of(planes, 0), half_planes_of(planes, 1)};
     for (u32 four = 0; four < 4; four++) {
         const u8 *const *p = row + 4 * (usize)four;
-        __m512i sum[4][CHUNKS];
-        struct row_quants quants[4];
+        if (is_one) {
+            one_four(type, p, at, n_blocks, one, planes, four, few, ahead);
+            continue;
+        }
         UNROLL_FULLY
         for (u32 r = 0; r < 4; r++) {
             prefetch_step(ahead, (usize)available);
             put_raw_scales(type, p[r] + at, n_blocks, 4 * four + r, &few->raw);
-            quants[r] = row_quants_of(type, p[r] + at, available);
-            if (n_tokens == 1) multiply_row(type, &quants[r], high, low, n_chunks, planes, sum[r]);
         }
-        for (u32 t = 0; t < n_tokens; t++) {
-            if (n_tokens > 1) {
-                load_planes(&planes[t], high, low);
-                UNROLL_FULLY
-                for (u32 r = 0; r < 4; r++) {
-                    multiply_row(type, &quants[r], high, low, n_chunks, &planes[t], sum[r]);
-                }
-            }
-            UNROLL_FULLY
-            for (u32 i = 0; i < n_sums; i++) {
-                few->sums[t][four][i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
-            }
-        }
+        few_half(type, p, at, available, 0, n_tokens, planes, four, few);
+        if (n_halves == 2) few_half(type, p, at, available, 1, n_tokens, planes, four, few);
     }
-    if (is_super_block(type)) super_scales(type, &few->raw, &few->scales);
+    bool is_raw = is_one && !is_super_block(type);
+    if (!is_raw) panel_scales_of(type, &few->raw, n_blocks, &few->scales);
     for (u32 t = 0; t < n_tokens; t++) {
-        __m512 value = few_value(type, few->sums[t], &few->raw, &few->scales, &planes[t], &x[t],
-                                 n_blocks);
+        __m512 value = few_value(type, few->sums[t], is_raw ? &few->raw : NULL, &few->scales,
+                                 &planes[t], &x[t], n_blocks);
         __m512 total = load_f32x16(few->total[t]);
         store_f32x16(few->total[t], _mm512_fmadd_ps(value, _mm512_set1_ps(*x[t].da), total));
     }
@@ -809,14 +838,15 @@ KERNEL_INLINE void gemm_few(enum dtype type, u32 n_tokens, const struct gemm_arg
             struct token_group x[FEW_TOKENS_MAX];
             usize at = (usize)g * group_bytes_of(type);
             for (u32 t = 0; t < n_tokens; t++) x[t] = token_group_of(&args->xq, t, g);
-            // Constants for whole groups and for the last ones of n_embd 640 and 576.
+            // Constants for whole groups and, for one token, for the last ones of n_embd 640 and
+            // 576.
             if (n_blocks == GROUP_BLOCKS) {
                 few_group(type, row, at, GROUP_BLOCKS, n_tokens, planes, x, few, &ahead);
-            } else if (n_blocks == 4) {
+            } else if (n_blocks == 4 && n_tokens == 1) {
                 few_group(type, row, at, 4, n_tokens, planes, x, few, &ahead);
-            } else if (n_blocks == 2) {
+            } else if (n_blocks == 2 && n_tokens == 1) {
                 few_group(type, row, at, 2, n_tokens, planes, x, few, &ahead);
-            } else {
+            } else if (!is_super_block(type)) {
                 few_group(type, row, at, n_blocks, n_tokens, planes, x, few, &ahead);
             }
         }
@@ -843,7 +873,7 @@ struct many_scratch {
 static_assert(sizeof(struct many_scratch) <= OP_SCRATCH_BYTES, "a tile fits the scratch");
 
 typedef void unpack_tile_fn(const u8 *const row[ROWS], usize at, u32 n_blocks,
-                            struct many_scratch *many, u32 panel);
+                            struct many_scratch *many, u32 panel, struct ahead *ahead);
 
 // Word i of the 16 vectors, to vector i.
 static void transpose_16x16(const u8 rows[ROWS][64], __m512i column[16]) {
@@ -871,7 +901,7 @@ static void transpose_16x16(const u8 rows[ROWS][64], __m512i column[16]) {
 }
 
 KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
-                               struct many_scratch *many, u32 panel) {
+                               struct many_scratch *many, u32 panel, struct ahead *ahead) {
     i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
     u32 n_chunks = n_blocks > 4 ? 4 : 2;
     const __m512i zero = _mm512_set1_epi8((char)zero_point(type));
@@ -881,8 +911,10 @@ KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize
     const __m512i last = _mm512_or_si512(lane, _mm512_set1_epi32(0x03800280));
     for (u32 r = 0; r < ROWS; r++) {
         __m512i v[CHUNKS];
+        prefetch_step(ahead, (usize)available);
         put_raw_scales(type, row[r] + at, n_blocks, r, &many->raw);
-        unpack_group(type, row[r] + at, available, v);
+        unpack_half(type, row[r] + at, available, 0, v);
+        unpack_half(type, row[r] + at, available, 1, v + 2);
         UNROLL_FULLY
         for (u32 c = 0; c < CHUNKS; c++) {
             if (c >= n_chunks) continue;
@@ -991,6 +1023,8 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_tile_fn *unpack, u32 g
     for (u32 chunk = 0; chunk < args->n_tokens; chunk += CHUNK_TOKENS) {
         u32 chunk_end = MIN(chunk + CHUNK_TOKENS, args->n_tokens);
         u32 n_totals = chunk_end - chunk + TILE_TOKENS;
+        struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, TILE_32,
+                                            args->row_bytes);
         for (u32 first = begin; first < end; first += TILE_32) {
             u32 n = MIN(end - first, TILE_32);
             u32 n_second = n > ROWS ? n - ROWS : 1; // without a second panel the last row again
@@ -1001,7 +1035,7 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_tile_fn *unpack, u32 g
             for (u32 g = 0; g * OP_GROUP < args->k; g++) {
                 u32 n_blocks = MIN(args->k - g * OP_GROUP, OP_GROUP) / 32;
                 for (u32 h = 0; h < PANELS; h++) {
-                    unpack(row[h], (usize)g * group_bytes, n_blocks, many, h);
+                    unpack(row[h], (usize)g * group_bytes, n_blocks, many, h, &ahead);
                 }
                 tile_tokens(form, many, n_blocks, &args->xq, chunk, chunk_end, g);
             }
@@ -1039,11 +1073,11 @@ static gemm_many_fn *const gemm_many_of[] = {
 
 #define DEFINE_GEMM(name, type)                                                                    \
     static void unpack_tile_##name(const u8 *const row[ROWS], usize at, u32 n_blocks,              \
-                                   struct many_scratch *many, u32 panel) {                         \
+                                   struct many_scratch *many, u32 panel, struct ahead *ahead) {    \
         if (n_blocks == GROUP_BLOCKS) {                                                            \
-            unpack_tile(type, row, at, GROUP_BLOCKS, many, panel);                                 \
-        } else {                                                                                   \
-            unpack_tile(type, row, at, n_blocks, many, panel);                                     \
+            unpack_tile(type, row, at, GROUP_BLOCKS, many, panel, ahead);                          \
+        } else if (!is_super_block(type)) {                                                        \
+            unpack_tile(type, row, at, n_blocks, many, panel, ahead);                              \
         }                                                                                          \
     }                                                                                              \
     u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {    \
@@ -1051,7 +1085,7 @@ static gemm_many_fn *const gemm_many_of[] = {
         if (begin >= end || args->n_tokens == 0) return 0;                                         \
         if (args->n_tokens == 1) {                                                                 \
             gemm_few(type, 1, args, begin, end, scratch);                                          \
-        } else if (args->n_tokens <= FEW_TOKENS_MAX) {                                             \
+        } else if (args->n_tokens <= few_tokens(type)) {                                           \
             gemm_few(type, args->n_tokens, args, begin, end, scratch);                             \
         } else {                                                                                   \
             gemm_many_of[form_of(type)](unpack_tile_##name, group_bytes_of(type), args, begin,     \
