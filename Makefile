@@ -25,6 +25,11 @@ FREE_FLAGS := $(COMMON) -O2 -g -ffreestanding -fno-builtin -fPIE -fno-stack-prot
               -fno-asynchronous-unwind-tables -fcf-protection=none -fvisibility=hidden
 ASAN_FLAGS := $(COMMON) -O1 -g -fPIE -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=all
+# Kernels of a level above the baseline; cpu_features.h says when they may run. In 512-bit vectors,
+# which clang would halve where it has the choice.
+AVX512_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni \
+                -mprefer-vector-width=512
+%_avx512.o %_avx512.ok: LEVEL_FLAGS := $(AVX512_FLAGS)
 # Nothing of the C library is linked; libgcc is not needed either.
 LINK := -nostdlib -nostartfiles -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now \
         -Wl,-z,separate-code -Wl,--gc-sections -Wl,-e,sov_main
@@ -82,12 +87,12 @@ $(BUILD)/free/src/freestanding/mem.o: FREE_EXTRA := -fno-tree-loop-distribute-pa
 $(BUILD)/free/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(FREE_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
+	@$(CC) $(FREE_FLAGS) $(LEVEL_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
 
 $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(ASAN_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
 
 # --- benchmarks: freestanding programs; never part of a test ---
 BENCHES := $(patsubst bench/%.c,$(BUILD)/free/%,$(wildcard bench/bench_*.c))
@@ -110,7 +115,7 @@ FUZZ_SECONDS_FULL := 600
 $(BUILD)/fuzz/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CLANG) $(FUZZ_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
+	@$(CLANG) $(FUZZ_FLAGS) $(LEVEL_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
 
 # libFuzzer brings main; the one of hosted.c steps aside.
 $(BUILD)/fuzz/src/platform/hosted.o $(BUILD)/cov/src/platform/hosted.o: \
@@ -146,7 +151,7 @@ COV_CORE := $(FUZZ_CORE:$(BUILD)/fuzz/%=$(BUILD)/cov/%)
 $(BUILD)/cov/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CLANG) $(COV_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
+	@$(CLANG) $(COV_FLAGS) $(LEVEL_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
 
 $(BUILD)/cov/fuzz_%: $(BUILD)/cov/tests/fuzz_%.o $(COV_CORE)
 	@echo '  LINK $@'
@@ -170,7 +175,7 @@ WINDOWS_OBJECTS := $(patsubst %.c,$(BUILD)/windows/%.o,\
 $(BUILD)/windows/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(MINGW) $(WINDOWS_FLAGS) -MMD -MP -c -o $@ $<
+	@$(MINGW) $(WINDOWS_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
 
 .PHONY: windows-objects
 windows-objects: $(WINDOWS_OBJECTS)
@@ -181,7 +186,7 @@ TIDY_STAMPS := $(patsubst %.c,$(BUILD)/tidy/%.ok,$(TIDY_SOURCES))
 
 $(BUILD)/tidy/%.ok: %.c .clang-tidy $(wildcard src/*/*.h)
 	@mkdir -p $(@D)
-	@clang-tidy --quiet $< -- $(COMMON) -ffreestanding > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@clang-tidy --quiet $< -- $(COMMON) $(LEVEL_FLAGS) -ffreestanding > $@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 $(BUILD)/tidy/cppcheck.ok: $(TIDY_SOURCES) $(wildcard src/*/*.h)

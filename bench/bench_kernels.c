@@ -2,7 +2,8 @@
 // Times the operators of the table on one thread, at the shapes of SmolLM2-135M (n_embd 576, n_ff
 // 1536, 9 query and 3 kv heads of 64, vocabulary 49,152) and of bigger models.
 //
-//   bench_kernels [scalar|avx2] [PART]    only lines that contain PART, e.g. "Q4_1" or "attention"
+//   bench_kernels [scalar|avx2|avx512] [PART]    (the best level of the machine is the default)
+//                                                only lines that contain PART, e.g. "Q4_1"
 //
 // Every line is the best and the median of its runs. Products with one token are given in GB/s of
 // weight bytes, with several in GMAC/s (10^9 multiply-adds); the rest in microseconds of a call.
@@ -385,14 +386,14 @@ static void bench_rows(void) {
 }
 
 int program_main(const struct platform_start *start) {
-    enum cpu_level level = CPU_LEVEL_AVX2;
+    enum cpu_level level = cpu_level();
     bench.part = "";
     bench.random = 1;
     for (u32 i = 1; i < start->n_args; i++) {
         if (!cpu_level_parse(str_from_z(start->args[i]), &level)) bench.part = start->args[i];
     }
     op_fill_reference(&bench.table);
-    if (level != CPU_LEVEL_SCALAR) op_fill_avx2(&bench.table);
+    op_fill_level(&bench.table, level);
     bench.scratch = take(OP_SCRATCH_BYTES);
     char memory[80];
     struct text line = TEXT_OVER_ARRAY(memory);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// kv_write and attention of ops/reference.c: bits against a second version written from
-// docs/contract.md (masks instead of ranges, one output element at a time), error against f64
-// within the derived bound, and what must not matter: physical order of blocks, tiles, other
-// sequences, and everything at a position that the query may not see.
+// kv_write and attention, of ops/reference.c and of every level's table: bits against a second
+// version written from docs/contract.md (masks instead of ranges, one output element at a time),
+// error against f64 within the derived bound, and what must not matter: physical order of blocks,
+// tiles, other sequences, and everything at a position that the query may not see. Levels that the
+// machine lacks are skipped, aloud.
+#include "cpu/kernels.h"
 #include "freestanding/math.h"
 #include "freestanding/mem.h"
 #include "ops/op.h"
@@ -474,18 +476,39 @@ static void kv_write_layout(void) {
     CHECK(n_changed == 0);
 }
 
+static void run_at(enum cpu_level level, void (*run)(void)) {
+    if (level > cpu_level()) {
+        test_skip("this machine lacks the level");
+        return;
+    }
+    op_fill_reference(&ops);
+    op_fill_level(&ops, level);
+    rng.state = SEED;
+    run();
+}
+
+#define EACH_CASE(X) \
+    X(bits_and_error) \
+    X(steep_scores) \
+    X(layout_does_not_matter) \
+    X(order_of_sums) \
+    X(midpoints) \
+    X(forbidden_values) \
+    X(kv_write_layout)
+
+#define DEFINE_AT_LEVELS(name)                                                 \
+    static void case_##name##_scalar(void) { run_at(CPU_LEVEL_SCALAR, name); } \
+    static void case_##name##_avx2(void) { run_at(CPU_LEVEL_AVX2, name); }     \
+    static void case_##name##_avx512(void) { run_at(CPU_LEVEL_AVX512, name); }
+#define ROW_SCALAR(name) {#name, case_##name##_scalar},
+#define ROW_AVX2(name) {#name "_avx2", case_##name##_avx2},
+#define ROW_AVX512(name) {#name "_avx512", case_##name##_avx512},
+EACH_CASE(DEFINE_AT_LEVELS)
+
 static const struct test_case cases[] = {
-    {"bits_and_error", bits_and_error},
-    {"steep_scores", steep_scores},
-    {"layout_does_not_matter", layout_does_not_matter},
-    {"order_of_sums", order_of_sums},
-    {"midpoints", midpoints},
-    {"forbidden_values", forbidden_values},
-    {"kv_write_layout", kv_write_layout},
+    EACH_CASE(ROW_SCALAR) EACH_CASE(ROW_AVX2) EACH_CASE(ROW_AVX512)
 };
 
 int program_main(const struct platform_start *start) {
-    op_fill_reference(&ops);
-    rng.state = SEED;
     return test_main(start, "test_attention", cases, COUNT_OF(cases));
 }

@@ -17,13 +17,12 @@ VARIANTS = {
     "chunk 7": ["--prefill-chunk", "7"],
     "chunk 16": ["--prefill-chunk", "16"],
     "chunk 33": ["--prefill-chunk", "33"],
-    "scalar": ["--force-isa", "scalar"],
-    "avx2": ["--force-isa", "avx2"],
     "shuffled KV": ["--kv-shuffle", "1"],
     "shuffled KV, chunk 5, one thread, scalar": ["--kv-shuffle", "99", "--prefill-chunk", "5", "-t",
                                                  "1", "--force-isa", "scalar"],
     "another context": ["-c", "333"],
 }
+LEVELS = ("scalar", "avx2", "avx512")
 SAMPLING = {"greedy": ["--greedy"],
             "sampled": ["--seed", "7", "--temp", "1.3", "--top-k", "0", "--top-p", "1", "--min-p",
                         "0"],
@@ -45,6 +44,24 @@ def test_text(sampling):
     for program in ("sov-static", "sov-asan"):
         assert outcome(model, *SAMPLING[sampling], "-n", "4", program=sov.BUILD / program)[0] == \
             expected[0][:4], program
+
+
+def skip_without(level, model):
+    done = sov.call("run", "-m", model, "-p", "a", "-n", "1", "--force-isa", level)
+    if b"this machine has" in done.stderr:
+        pytest.skip(f"this machine lacks {level}")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_level(level, tmp_path):
+    model = sov.model("smollm2")
+    skip_without(level, model)
+    for name, sampling in SAMPLING.items():
+        assert outcome(model, *sampling, "--force-isa", level) == outcome(model, *sampling), name
+    ids = sov.golden_json("public/smollm2_rows.json")["prompts"][0]["tokens"][:60]
+    (tmp_path / "ids").write_text(" ".join(map(str, ids)))
+    found = logits(model, tmp_path / "ids", tmp_path / "out", "--all", "--force-isa", level)
+    assert found == logits(model, tmp_path / "ids", tmp_path / "out", "--all")
 
 
 def test_seeds_matter():

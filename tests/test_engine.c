@@ -211,6 +211,9 @@ static void variants(void) {
         {"avx2, 2 threads", 2, 16, CPU_LEVEL_AVX2, false},
         {"avx2, 3 threads, shuffled", 3, 16, CPU_LEVEL_AVX2, true},
         {"avx2, chunk 3, shuffled", 1, 3, CPU_LEVEL_AVX2, true},
+        {"avx512", 1, 16, CPU_LEVEL_AVX512, false},
+        {"avx512, chunk 1, 2 threads", 2, 1, CPU_LEVEL_AVX512, false},
+        {"avx512, chunk 64, shuffled", 1, 64, CPU_LEVEL_AVX512, true},
     };
     enum { N_NEW = 6 }; // few: with more threads than CPUs a step waits for the system's scheduler
     u32 prompt[37];

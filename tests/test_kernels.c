@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every entry of the AVX2 operator table against the reference (ops/reference.c), by memcmp: odd
-// shapes and tails, partial ranges of units, extreme scales and activations, unaligned weights that
-// end at the last readable byte, and values that must be refused. Both tables work on equal copies
-// of an output buffer with a margin around it, and the whole buffers are compared, so a write
-// outside the asked-for units is found like a wrong result. In the sanitizer build every input ends
-// where memory becomes unreadable (platform/hosted.c), so reading one byte too far is found too.
+// Every entry of the operator tables of all levels against the reference (ops/reference.c), by
+// memcmp: odd shapes and tails, partial ranges of units, extreme scales and activations, unaligned
+// weights that end at the last readable byte, and values that must be refused. Both tables work on
+// equal copies of an output buffer with a margin around it, and the whole buffers are compared, so a
+// write outside the asked-for units is found like a wrong result. In the sanitizer build every input
+// ends where memory becomes unreadable (platform/hosted.c), so reading one byte too far is found
+// too. Every case runs once a level, which ends its name; a level that the machine lacks is skipped,
+// aloud.
 //
 // FULL=1 runs all shapes instead of a sample, and all 2^32 inputs of the exponential.
 #include "cpu/avx2.h"
@@ -20,7 +22,8 @@
 #define BUFFERS_MAX 64
 
 static struct {
-    struct op_table reference, avx2;
+    struct op_table reference, fast;
+    enum cpu_level level; // of fast
     struct test_random random;
     u8 *scratch;
     u32 n_compared; // outputs that were looked at, not refused by both
@@ -262,7 +265,7 @@ static void check_gemm(enum dtype type, const struct gemm_shape *shape) {
                     args.bias != NULL);
         u32 expected = state.reference.gemm[type](&args, begin, end, state.scratch);
         args.out = out.found;
-        u32 found = state.avx2.gemm[type](&args, begin, end, state.scratch);
+        u32 found = state.fast.gemm[type](&args, begin, end, state.scratch);
         CHECK_MSG(expected == found, "%s: returned %u, expected %u", what.data, found, expected);
         output_check(&out, what.data);
     }
@@ -316,7 +319,7 @@ static void gemm_many_tokens(void) {
         check_gemm(types[i], &(struct gemm_shape){.n_rows = 3, .k = 256, .n_tokens = 1031});
     }
     struct gemm_args args = {.type = DTYPE_Q4_1, .k = 32, .n_tokens = 1};
-    CHECK(state.avx2.gemm[DTYPE_Q4_1](&args, 5, 5, state.scratch) == 0);
+    CHECK(state.fast.gemm[DTYPE_Q4_1](&args, 5, 5, state.scratch) == 0);
 }
 
 // --- quantize_q16 ---
@@ -359,7 +362,7 @@ static void check_quantize(u32 n, u32 kind, f16 bad) {
     struct quantize_args args = {.x = x, .x_stride = stride, .n = n, .out = q16_of(&out, true)};
     u32 expected = state.reference.quantize_q16(&args, begin, end, state.scratch);
     args.out = q16_of(&out, false);
-    u32 found = state.avx2.quantize_q16(&args, begin, end, state.scratch);
+    u32 found = state.fast.quantize_q16(&args, begin, end, state.scratch);
     CHECK_MSG(expected == found && expected == (bad != 0), "n %u bad %04x: returned %u", n, bad,
               found);
     if (expected == 0) {
@@ -418,7 +421,7 @@ static void check_rmsnorm(u32 n, bool x_is_f16, u32 form, bool bad) {
         args.y = form == 1 ? NULL : (f16 *)to;
         args.residual = form == 1 ? (f32 *)to : NULL;
         args.y_stride = args.residual_stride = out.stride;
-        const struct op_table *table = i == 0 ? &state.reference : &state.avx2;
+        const struct op_table *table = i == 0 ? &state.reference : &state.fast;
         returned[i] = table->rmsnorm(&args, begin, end, state.scratch);
     }
     CHECK_MSG(returned[0] == returned[1] && returned[0] == bad, "n %u: returned %u", n,
@@ -460,7 +463,7 @@ static void check_rope(u32 head_dim, u32 rope_dim, bool neox, f16 bad) {
     u32 begin = below(2), end = 2 + below(2);
     u32 expected = state.reference.rope(&args, begin, end, state.scratch);
     args.x = (f16 *)x.found;
-    u32 found = state.avx2.rope(&args, begin, end, state.scratch);
+    u32 found = state.fast.rope(&args, begin, end, state.scratch);
     CHECK_MSG(expected == found && (bad == 0 || expected == 1), "rope %u of %u: returned %u",
               rope_dim, head_dim, found);
     // A random pair may well overflow f16; then both refuse, and nothing is to be compared.
@@ -546,7 +549,7 @@ static void check_kv_write(u32 n, f16 bad) {
     u32 begin = below(2), end = 3 + below(3);
     u32 wanted = state.reference.kv_write(&args, begin, end, state.scratch);
     args.kv = found.layer;
-    u32 returned = state.avx2.kv_write(&args, begin, end, state.scratch);
+    u32 returned = state.fast.kv_write(&args, begin, end, state.scratch);
     CHECK_MSG(returned == wanted && wanted == (bad != 0), "n %u: returned %u", n, returned);
     CHECK(memcmp(expected.k, found.k, expected.plane_bytes) == 0);
     CHECK(memcmp(expected.v, found.v, expected.plane_bytes) == 0);
@@ -638,7 +641,7 @@ static void check_attention(const struct attention_shape *shape) {
     if (shape->scores == SCORES_NAN) begin = shape->n_head_kv, end = 2 * shape->n_head_kv;
     u32 expected = state.reference.attention(&args, begin, end, state.scratch);
     args.out = (f16 *)out.found;
-    u32 found = state.avx2.attention(&args, begin, end, state.scratch);
+    u32 found = state.fast.attention(&args, begin, end, state.scratch);
     CHECK_MSG(expected == found, "%s: returned %u, expected %u", what.data, found, expected);
     if (shape->scores == SCORES_NAN) CHECK_MSG(expected == 1, "%s: NaN not seen", what.data);
     if (expected == 0) output_check(&out, what.data);
@@ -704,7 +707,7 @@ static void attention_merge(void) {
 
 // Form 0 is silu, form 1 gelu; `gates` may be NULL (random).
 static void check_act(u32 form, const f16 *gates, u32 n_rows, u32 n, bool in_place) {
-    const struct op_table *tables[2] = {&state.reference, &state.avx2};
+    const struct op_table *tables[2] = {&state.reference, &state.fast};
     act_mul_fn *kernel[2];
     for (u32 i = 0; i < 2; i++) {
         kernel[i] = form == 0 ? tables[i]->silu_mul : tables[i]->gelu_tanh_mul;
@@ -765,18 +768,18 @@ static void add_and_finite(void) {
                                 .x_stride = stride, .n = n};
         CHECK(state.reference.add(&args, 1, 3, state.scratch) == 0);
         args.residual = (f32 *)out.found;
-        CHECK(state.avx2.add(&args, 1, 3, state.scratch) == 0);
+        CHECK(state.fast.add(&args, 1, 3, state.scratch) == 0);
         output_check(&out, "add");
         struct finite_args check = {.x = x, .x_stride = stride, .n = n};
         x[0] = f32_from_bits(0x7f7fffff);
         x[n - 1] = f32_from_bits(0x80000001);
-        CHECK(state.avx2.finite(&check, 0, n_rows, state.scratch) == 0);
+        CHECK(state.fast.finite(&check, 0, n_rows, state.scratch) == 0);
         for (u32 j = 0; j < COUNT_OF(bads); j++) {
             usize at = 2 * (usize)stride + below(n);
             x[at] = f32_from_bits(bads[j]);
             CHECK(state.reference.finite(&check, 0, n_rows, state.scratch) == 1);
-            CHECK(state.avx2.finite(&check, 0, n_rows, state.scratch) == 1);
-            CHECK(state.avx2.finite(&check, 0, 2, state.scratch) == 0);
+            CHECK(state.fast.finite(&check, 0, n_rows, state.scratch) == 1);
+            CHECK(state.fast.finite(&check, 0, 2, state.scratch) == 0);
             x[at] = 1.0f;
         }
         release_all();
@@ -809,21 +812,21 @@ static void exponential(void) {
 
 static void table(void) {
     test_note("seed %u", SEED);
-    CHECK(str_equal(str_from_z(state.avx2.name), STR("avx2")));
+    CHECK(str_equal(str_from_z(state.fast.name), str_from_z(cpu_level_name(state.level))));
     for (u32 type = 0; type < DTYPE_LIMIT; type++) {
         bool known = dtype_lookup(type) != NULL;
-        CHECK((state.avx2.gemm[type] != NULL) == known);
-        CHECK(!known || state.avx2.gemm[type] != state.reference.gemm[type]);
+        CHECK((state.fast.gemm[type] != NULL) == known);
+        CHECK(!known || state.fast.gemm[type] != state.reference.gemm[type]);
     }
-    CHECK(state.avx2.rmsnorm != state.reference.rmsnorm);
-    CHECK(state.avx2.quantize_q16 != state.reference.quantize_q16);
-    CHECK(state.avx2.rope != state.reference.rope);
-    CHECK(state.avx2.kv_write != state.reference.kv_write);
-    CHECK(state.avx2.attention != state.reference.attention);
-    CHECK(state.avx2.silu_mul != state.reference.silu_mul);
-    CHECK(state.avx2.gelu_tanh_mul != state.reference.gelu_tanh_mul);
-    CHECK(state.avx2.add != state.reference.add);
-    CHECK(state.avx2.finite != state.reference.finite);
+    CHECK(state.fast.rmsnorm != state.reference.rmsnorm);
+    CHECK(state.fast.quantize_q16 != state.reference.quantize_q16);
+    CHECK(state.fast.rope != state.reference.rope);
+    CHECK(state.fast.kv_write != state.reference.kv_write);
+    CHECK(state.fast.attention != state.reference.attention);
+    CHECK(state.fast.silu_mul != state.reference.silu_mul);
+    CHECK(state.fast.gelu_tanh_mul != state.reference.gelu_tanh_mul);
+    CHECK(state.fast.add != state.reference.add);
+    CHECK(state.fast.finite != state.reference.finite);
 }
 
 // A CPU with everything, then without one thing at a time.
@@ -865,39 +868,57 @@ static void features(void) {
     }
 }
 
+static void run_at(enum cpu_level level, void (*run)(void)) {
+    if (level > cpu_level()) {
+        test_skip("this machine lacks the level");
+        return;
+    }
+    state.fast = state.reference;
+    op_fill_level(&state.fast, level);
+    state.level = level;
+    run();
+}
+
+#define EACH_CASE(X) \
+    X(table) \
+    X(exponential) \
+    X(rmsnorm) \
+    X(quantize) \
+    X(gemm_f32) \
+    X(gemm_f16) \
+    X(gemm_bf16) \
+    X(gemm_q4_0) \
+    X(gemm_q4_1) \
+    X(gemm_q5_0) \
+    X(gemm_q5_1) \
+    X(gemm_q8_0) \
+    X(gemm_q2_k) \
+    X(gemm_q3_k) \
+    X(gemm_q4_k) \
+    X(gemm_q5_k) \
+    X(gemm_q6_k) \
+    X(gemm_many_tokens) \
+    X(rope) \
+    X(kv_write) \
+    X(attention) \
+    X(attention_large) \
+    X(attention_merge) \
+    X(act_mul) \
+    X(add_and_finite)
+
+#define DEFINE_AT_LEVELS(name)                                             \
+    static void case_##name##_avx2(void) { run_at(CPU_LEVEL_AVX2, name); } \
+    static void case_##name##_avx512(void) { run_at(CPU_LEVEL_AVX512, name); }
+#define ROW_AVX2(name) {#name "_avx2", case_##name##_avx2},
+#define ROW_AVX512(name) {#name "_avx512", case_##name##_avx512},
+EACH_CASE(DEFINE_AT_LEVELS)
+
 static const struct test_case cases[] = {
-    {"table", table},
-    {"features", features},
-    {"exponential", exponential},
-    {"rmsnorm", rmsnorm},
-    {"quantize", quantize},
-    {"gemm_f32", gemm_f32},
-    {"gemm_f16", gemm_f16},
-    {"gemm_bf16", gemm_bf16},
-    {"gemm_q4_0", gemm_q4_0},
-    {"gemm_q4_1", gemm_q4_1},
-    {"gemm_q5_0", gemm_q5_0},
-    {"gemm_q5_1", gemm_q5_1},
-    {"gemm_q8_0", gemm_q8_0},
-    {"gemm_q2_k", gemm_q2_k},
-    {"gemm_q3_k", gemm_q3_k},
-    {"gemm_q4_k", gemm_q4_k},
-    {"gemm_q5_k", gemm_q5_k},
-    {"gemm_q6_k", gemm_q6_k},
-    {"gemm_many_tokens", gemm_many_tokens},
-    {"rope", rope},
-    {"kv_write", kv_write},
-    {"attention", attention},
-    {"attention_large", attention_large},
-    {"attention_merge", attention_merge},
-    {"act_mul", act_mul},
-    {"add_and_finite", add_and_finite},
+    {"features", features}, EACH_CASE(ROW_AVX2) EACH_CASE(ROW_AVX512)
 };
 
 int program_main(const struct platform_start *start) {
     op_fill_reference(&state.reference);
-    state.avx2 = state.reference;
-    op_fill_avx2(&state.avx2);
     state.scratch = platform_memory_map(OP_SCRATCH_BYTES);
     assert(state.scratch != NULL);
     return test_main(start, "test_kernels", cases, COUNT_OF(cases));

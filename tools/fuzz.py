@@ -167,8 +167,8 @@ class Harness:
 HARNESSES = {
     "fuzz_gguf": Harness(
         70000, None, ["src/model/*.c", "src/engine/vocabulary.c"], r"[a-z0-9_.]{3,60}",
-        ["src/model/*.c", "src/engine/*.c", "src/cpu/*_avx2.c", "src/cpu/cpu.c", "src/ops/*.c",
-         "src/schedule/*.c"]),
+        ["src/model/*.c", "src/engine/*.c", "src/cpu/*_avx2.c", "src/cpu/*_avx512.c",
+         "src/cpu/cpu.c", "src/ops/*.c", "src/schedule/*.c"]),
     "fuzz_tokenizer": Harness(
         4096, tokenizer_seeds, [], "", ["src/request/tokenizer*.c", "src/request/pretokenize.c"]),
     "fuzz_chat": Harness(

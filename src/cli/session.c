@@ -12,12 +12,6 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
         return fault_set(fault, SOV_ERR_USAGE,
                          "--force-isa takes scalar, avx2 or avx512, not \"%.64s\"", name);
     }
-    if (*level > ENGINE_LEVEL_MAX) {
-        return fault_set(fault, SOV_ERR_UNSUPPORTED,
-                         "--force-isa %s: this program has no such "
-                         "kernels yet",
-                         name);
-    }
     if (*level > best) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED, "--force-isa %s: this machine has %s only",
                          name, cpu_level_name(best));

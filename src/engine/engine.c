@@ -150,7 +150,7 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
     }
     struct op_table kernels;
     op_fill_reference(&kernels);
-    if (config->level >= CPU_LEVEL_AVX2) op_fill_avx2(&kernels);
+    op_fill_level(&kernels, config->level);
     struct cpu_config cpu = cpu_config_of(config, &kernels);
     return cpu_create(&engine->plan, &cpu, arena, &engine->cpu, fault);
 }

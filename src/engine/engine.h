@@ -18,7 +18,7 @@
 #define ENGINE_CHUNK_DEFAULT 256    // tokens of one prefill step
 #define ENGINE_CHUNK_MAX 4096
 #define ENGINE_THREADS_MAX 128
-#define ENGINE_LEVEL_MAX CPU_LEVEL_AVX2 // highest level with kernels in this program
+#define ENGINE_LEVEL_MAX CPU_LEVEL_AVX512 // highest level with kernels in this program
 
 struct engine_config {
     u32 context;       // tokens of prompt and answer; 0: min(the model's, ENGINE_CONTEXT_DEFAULT)

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AVX-512 level of the operator table, laid over AVX2: what is not named here was no faster in
+// 512 bits (or has no such kernel yet) and stays the AVX2 one. avx512.h declares the kernels.
+#include "cpu/kernels.h"
+
+#include "cpu/avx512.h"
+
+void op_fill_avx512(struct op_table *table) {
+    op_fill_avx2(table);
+    table->name = "avx512";
+    // Quantised weights: gemm_avx512.c.
+}
