@@ -8,5 +8,6 @@
 void op_fill_avx512(struct op_table *table) {
     op_fill_avx2(table);
     table->name = "avx512";
+    table->attention = attention_avx512;
     // Quantised weights: gemm_avx512.c.
 }
