@@ -13,8 +13,8 @@
 //            where they are, for a copy would cost as much as it saves
 //   merge    into the running (m, l, o)
 //
-// A1. A position is read only when it is visible to some row of the tile; lanes of other positions
-//     repeat a visible one and are masked before they count.
+// A1. Of the cache, only blocks of 16 tokens with a visible position are read; lanes of invisible
+//     ones hold whatever the block has there, and are masked before they count.
 // A2. A query's chain over values runs over exactly its own visible positions: where the queries of
 //     a register tile see different ranges, the common part is done together and the rest alone.
 //     (A product with +0 would not do: it turns a sum of -0 into +0.)
@@ -30,7 +30,8 @@
 #define TOKEN_BLOCKS (OP_CHUNK / BLOCK)
 #define DIMS_STEP 32u   // of a transpose
 #define DIRECT_QUERIES_MAX 4u // with more, the keys are worth transposing once
-#define AHEAD_TOKENS 32u      // between what is prefetched and what is read
+#define AHEAD_BLOCKS 2u       // between what is prefetched and what is read
+#define NO_BLOCK 0xffffffffu
 // Rows of the arrays below start at different sets of L1.
 #define DIM_STRIDE (OP_HEAD_DIM_MAX + BLOCK)
 #define SCORE_STRIDE (OP_CHUNK + BLOCK)
@@ -43,8 +44,10 @@ struct attention_scratch {
     f32 o_chunk[QUERIES_MAX][DIM_STRIDE];
     f32 m[QUERIES_MAX], l[QUERIES_MAX];      // running maximum and denominator
     u32 low[QUERIES_MAX], high[QUERIES_MAX]; // visible [low, high) of the chunk
-    usize offset[OP_CHUNK + AHEAD_TOKENS];   // of each position in the planes
+    usize block[TOKEN_BLOCKS + AHEAD_BLOCKS]; // where the kv head's part of a block begins in a plane
+    f16 copy[BLOCK * OP_HEAD_DIM_MAX];        // of queries
 };
+static_assert(BLOCK == OP_KV_BLOCK_TOKENS, "a block of keys is regular in memory");
 static_assert(sizeof(struct attention_scratch) <= OP_SCRATCH_BYTES, "the largest head fits");
 // Whatever number of queries is left, a tile ends within the batch's rows (score_batch).
 static_assert(QUERIES_MAX % TILE_QUERIES == 4, "the last tile of a full batch is one of four");
@@ -56,7 +59,6 @@ struct batch {
     u32 kv_head, heads_per_kv;
     u32 first, n;      // queries [first, first + n) of the tile; n <= QUERIES_MAX
     u32 low, high;     // positions of the chunk seen by some query: [low, high), relative
-    u32 known;         // offsets are known below it
 };
 
 KERNEL_INLINE u32 query_row(const struct batch *b, u32 query) {
@@ -80,32 +82,50 @@ KERNEL_INLINE u32 first_visible(u32 window, u32 position) {
 
 // --- stage ---
 
-// Dims [j, j + 32) of 16 rows; those from head_dim on are zero and not read.
-KERNEL_INLINE void load_block(const u8 *const row[BLOCK], u32 j, u32 head_dim,
-                              __m512i line[BLOCK]) {
-    if (head_dim - j >= DIMS_STEP) {
-        UNROLL_FULLY
-        for (u32 r = 0; r < BLOCK; r++) line[r] = load_512(row[r] + 2 * (usize)j);
-        return;
-    }
-    __mmask32 some = (__mmask32)((1u << (head_dim - j)) - 1);
-    UNROLL_FULLY
+// 16 rows of halves, by address; of a block of keys, `stride` bytes apart.
+struct rows {
+    const u8 *first;
+    usize stride;
+};
+
+// Dims [j, j + 32) of the rows; those from head_dim on are zero and not read.
+KERNEL_INLINE void load_block(struct rows rows, u32 j, u32 head_dim, __m512i line[BLOCK]) {
+    const u8 *row = rows.first + 2 * (usize)j;
+    __mmask32 some = head_dim - j >= DIMS_STEP ? ~0u : (1u << (head_dim - j)) - 1;
     for (u32 r = 0; r < BLOCK; r++) {
-        line[r] = _mm512_maskz_loadu_epi16(some, row[r] + 2 * (usize)j);
+        line[r] = _mm512_maskz_loadu_epi16(some, row);
+        row += rows.stride;
     }
 }
 
+KERNEL_INLINE struct rows block_keys(const struct batch *b, u32 block) {
+    return (struct rows){b->args->kv.k + b->s->block[block], b->args->kv.token_stride};
+}
+
+// Prefetches a key and its value AHEAD_BLOCKS after row r of a block, from the byte-th on. Rows of
+// one head are short and far apart, so the hardware does not follow them; and a prefetch that finds
+// the miss buffers full is dropped, so they come between transposes.
+KERNEL_INLINE void prefetch_row(const struct batch *b, u32 block, u32 r, usize byte) {
+    usize at = b->s->block[block + AHEAD_BLOCKS] + r * b->args->kv.token_stride + byte;
+    _mm_prefetch((const char *)b->args->kv.k + at, _MM_HINT_T0);
+    _mm_prefetch((const char *)b->args->kv.v + at, _MM_HINT_T1);
+}
+
 // 16 rows of head_dim halves, widened, to columns of 16 that start `stride` <= 16 elements apart:
-// with less than 16, each column overwrites what the one before has too much.
-static void stage_columns(const u8 *const row[BLOCK], u32 head_dim, u32 stride, f32 *to) {
+// with less than 16, each column overwrites what the one before has too much. Prefetches what comes
+// after `block`, unless that is NO_BLOCK.
+KERNEL_INLINE void stage_columns(const struct batch *b, u32 block, struct rows rows, u32 stride,
+                                 f32 *to) {
+    u32 head_dim = b->args->head_dim;
     for (u32 j = 0; j < head_dim; j += DIMS_STEP) {
         __m512i line[BLOCK], pair[BLOCK];
-        load_block(row, j, head_dim, line);
+        load_block(rows, j, head_dim, line);
         transpose_16x32_u16(line, pair);
         UNROLL_FULLY
         for (u32 c = 0; c < DIMS_STEP; c++) {
             if (j + c >= head_dim) break;
             store_f32x16(to + (usize)(j + c) * stride, widen_f16x16(column_of_pairs(pair, c)));
+            if (block != NO_BLOCK && c % 2 == 1) prefetch_row(b, block, c / 2, 2 * (usize)j);
         }
     }
 }
@@ -113,28 +133,19 @@ static void stage_columns(const u8 *const row[BLOCK], u32 head_dim, u32 stride, 
 static void stage_queries(const struct batch *b) {
     u32 head_dim = b->args->head_dim;
     for (u32 query = 0; query < b->n; query += TILE_QUERIES) {
-        const u8 *row[BLOCK];
-        for (u32 i = 0; i < BLOCK; i++) {
-            row[i] = (const u8 *)query_at(b, MIN(query + MIN(i, TILE_QUERIES - 1), b->n - 1));
+        struct rows rows = {(const u8 *)b->s->copy, 2 * (usize)head_dim};
+        for (u32 i = 0; i < BLOCK; i++) { // a batch's last tile repeats its last query
+            u32 at = MIN(query + MIN(i, TILE_QUERIES - 1), b->n - 1);
+            memcpy(b->s->copy + (usize)i * head_dim, query_at(b, at), 2 * (usize)head_dim);
         }
-        stage_columns(row, head_dim, TILE_QUERIES, b->s->q + (usize)query * head_dim);
-    }
-}
-
-KERNEL_INLINE void block_rows(const struct batch *b, u32 block, const u8 *row[BLOCK]) {
-    const u8 *plane = b->args->kv.k + (usize)b->kv_head * b->args->head_dim * 2;
-    UNROLL_FULLY
-    for (u32 r = 0; r < BLOCK; r++) {
-        row[r] = plane + b->s->offset[MIN(MAX(block * BLOCK + r, b->low), b->high - 1)];
+        stage_columns(b, NO_BLOCK, rows, TILE_QUERIES, b->s->q + (usize)query * head_dim);
     }
 }
 
 static void stage_keys(const struct batch *b) {
-    u32 head_dim = b->args->head_dim;
     for (u32 block = b->low / BLOCK; block * BLOCK < b->high; block++) {
-        const u8 *row[BLOCK];
-        block_rows(b, block, row);
-        stage_columns(row, head_dim, BLOCK, b->s->k + (usize)block * head_dim * BLOCK);
+        f32 *to = b->s->k + (usize)block * b->args->head_dim * BLOCK;
+        stage_columns(b, block, block_keys(b, block), BLOCK, to);
     }
 }
 
@@ -197,28 +208,17 @@ static void score_batch(const struct batch *b) {
     }
 }
 
-// Prefetches the keys and values of token t, of which `n_lines` lines from the byte-th on. Rows of
-// one head are short and far apart, so the hardware does not follow them; and a prefetch that finds
-// the miss buffers full is dropped, so they come a few at a time.
-KERNEL_INLINE void prefetch_token(const struct batch *b, u32 t, usize byte) {
-    if (t >= b->known) return;
-    usize at = b->s->offset[t] + (usize)b->kv_head * b->args->head_dim * 2 + byte;
-    _mm_prefetch((const char *)b->args->kv.k + at, _MM_HINT_T0);
-    _mm_prefetch((const char *)b->args->kv.v + at, _MM_HINT_T1);
-}
-
 // dot of n_queries (a constant) goes on over dims [j, j + 32) of a block of 16 tokens.
-KERNEL_INLINE void score_direct_step(u32 n_queries, const struct batch *b, const u8 *const row[],
-                                     u32 block, u32 j, __m512 *dot) {
+KERNEL_INLINE void score_direct_step(u32 n_queries, const struct batch *b, u32 block, u32 j,
+                                     __m512 *dot) {
     const f32 *q = b->s->q + (usize)j * TILE_QUERIES;
     __m512i line[BLOCK], pair[BLOCK];
+    load_block(block_keys(b, block), j, b->args->head_dim, line);
     UNROLL_FULLY
-    for (u32 r = 0; r < BLOCK; r++) line[r] = load_512(row[r] + 2 * (usize)j);
-    UNROLL_FULLY
-    for (u32 r = 0; r < BLOCK; r++) {
-        prefetch_token(b, block * BLOCK + AHEAD_TOKENS + r, 2 * (usize)j);
-    }
+    for (u32 r = 0; r < BLOCK; r++) KEEP_IN_ZMM(line[r]);
     transpose_16x32_u16(line, pair);
+    UNROLL_FULLY
+    for (u32 c = 0; c < BLOCK; c++) KEEP_IN_ZMM(pair[c]);
     UNROLL_FULLY
     for (u32 c = 0; c < DIMS_STEP; c++) {
         __m512 column = widen_f16x16(column_of_pairs(pair, c));
@@ -226,7 +226,9 @@ KERNEL_INLINE void score_direct_step(u32 n_queries, const struct batch *b, const
         for (u32 i = 0; i < n_queries; i++) {
             __m512 value = _mm512_set1_ps(q[c * TILE_QUERIES + i]);
             dot[i] = _mm512_fmadd_ps(value, column, dot[i]);
+            KEEP_IN_ZMM(dot[i]);
         }
+        if (c % 2 == 1) prefetch_row(b, block, c / 2, 2 * (usize)j);
     }
 }
 
@@ -235,15 +237,12 @@ KERNEL_INLINE void score_direct(u32 n_queries, const struct batch *b) {
     u32 end = (b->high + BLOCK - 1) / BLOCK, head_dim = b->args->head_dim;
     for (u32 block = b->low / BLOCK; block < end; block += 2) {
         __m512 dot[2][DIRECT_QUERIES_MAX];
-        const u8 *row[2][BLOCK];
         u32 second = MIN(block + 1, end - 1); // done twice when there is none
-        block_rows(b, block, row[0]);
-        block_rows(b, second, row[1]);
         UNROLL_FULLY
         for (u32 i = 0; i < n_queries; i++) dot[0][i] = dot[1][i] = _mm512_setzero_ps();
         for (u32 j = 0; j < head_dim; j += DIMS_STEP) {
-            score_direct_step(n_queries, b, row[0], block, j, dot[0]);
-            score_direct_step(n_queries, b, row[1], second, j, dot[1]);
+            score_direct_step(n_queries, b, block, j, dot[0]);
+            score_direct_step(n_queries, b, second, j, dot[1]);
         }
         UNROLL_FULLY
         for (u32 i = 0; i < n_queries; i++) {
@@ -301,15 +300,15 @@ static f32 tree_of_chunk(const f32 *p) {
 }
 
 // Scores to exponentials, in place; the chunk's maximum and denominator. 1 when a visible score is
-// not finite.
-static u32 softmax_chunk(const struct attention_args *args, f32 *p, u32 low, u32 high, f32 *max,
-                         f32 *denominator) {
+// not finite. `whole`: all 256 are visible.
+KERNEL_INLINE u32 softmax_range(bool whole, const struct attention_args *args, f32 *p, u32 low,
+                                u32 high, f32 *max, f32 *denominator) {
     const __m512 scale = _mm512_set1_ps(args->scale);
     u32 begin = low / BLOCK, end = (high + BLOCK - 1) / BLOCK;
     __mmask16 bad = 0;
     __m512 most = _mm512_set1_ps(-__builtin_inff());
     for (u32 block = begin; block < end; block++) {
-        __mmask16 visible = visible_lanes(block, low, high);
+        __mmask16 visible = whole ? (__mmask16)0xffff : visible_lanes(block, low, high);
         __m512 score = _mm512_mul_ps(load_f32x16(p + (usize)block * BLOCK), scale);
         if (args->softcap != 0.0f) score = softcapped(score, args->softcap);
         bad |= visible & f32x16_not_finite(score);
@@ -325,7 +324,7 @@ static u32 softmax_chunk(const struct attention_args *args, f32 *p, u32 low, u32
     for (u32 block = begin; block < end; block++) {
         f32 *at = p + (usize)block * BLOCK;
         // Invisible lanes may hold anything, so they become the maximum itself before they vanish.
-        __mmask16 visible = visible_lanes(block, low, high);
+        __mmask16 visible = whole ? (__mmask16)0xffff : visible_lanes(block, low, high);
         __m512 score = _mm512_mask_mov_ps(all_m, visible, load_f32x16(at));
         __m512 e = exp_f32x16_finite(_mm512_sub_ps(score, all_m));
         store_f32x16(at, _mm512_maskz_mov_ps(visible, e));
@@ -338,6 +337,14 @@ static u32 softmax_chunk(const struct attention_args *args, f32 *p, u32 low, u32
     return 0;
 }
 
+static u32 softmax_chunk(const struct attention_args *args, f32 *p, u32 low, u32 high, f32 *max,
+                         f32 *denominator) {
+    if (low == 0 && high == OP_CHUNK) {
+        return softmax_range(true, args, p, 0, OP_CHUNK, max, denominator);
+    }
+    return softmax_range(false, args, p, low, high, max, denominator);
+}
+
 // --- values ---
 
 // Dims [first, first + 16 n_vectors) of the numerators of n_queries queries (constants) go on over
@@ -348,7 +355,7 @@ KERNEL_INLINE void value_tile(u32 n_queries, u32 n_vectors, const struct batch *
     __mmask16 lanes[8];
     struct attention_scratch *s = b->s;
     u32 head_dim = b->args->head_dim;
-    const u8 *plane = b->args->kv.v + ((usize)b->kv_head * head_dim + first) * 2;
+    usize stride = b->args->kv.token_stride;
     UNROLL_FULLY
     for (u32 c = 0; c < n_vectors; c++) {
         u32 dim = first + c * BLOCK;
@@ -362,9 +369,12 @@ KERNEL_INLINE void value_tile(u32 n_queries, u32 n_vectors, const struct batch *
         }
     }
     const f32 *p = s->p[query];
-    for (u32 t = begin; t < end; t++) {
+    const u8 *row = NULL;
+    for (u32 t = begin; t < end; t++, row += stride) {
         __m512 value[8];
-        const u8 *row = plane + s->offset[t];
+        if (t % BLOCK == 0 || row == NULL) {
+            row = b->args->kv.v + s->block[t / BLOCK] + t % BLOCK * stride + 2 * (usize)first;
+        }
         UNROLL_FULLY
         for (u32 c = 0; c < n_vectors; c++) {
             value[c] = widen_f16x16(load_u16x16_some(lanes[c], row + (usize)c * BLOCK * 2));
@@ -436,17 +446,31 @@ static void value_batch(const struct batch *b) {
 
 // --- the whole ---
 
-static void merge(const struct batch *b, u32 query, f32 m_chunk, f32 l_chunk) {
+// Merges the chunk into the running m, l and o of the queries in [query, query + 16) that are
+// marked; m_chunk and l_chunk are of the chunk.
+static void merge(const struct batch *b, u32 query, __mmask16 marked, const f32 *m_chunk,
+                  const f32 *l_chunk) {
     struct attention_scratch *s = b->s;
-    f32 m = MAX(s->m[query], m_chunk);
-    f32 run = math_exp_f32(s->m[query] - m), chunk = math_exp_f32(m_chunk - m);
-    s->m[query] = m;
-    s->l[query] = math_fma_f32(s->l[query], run, l_chunk * chunk);
-    __m512 run_all = _mm512_set1_ps(run), chunk_all = _mm512_set1_ps(chunk);
-    for (u32 j = 0; j < b->args->head_dim; j += BLOCK) {
-        __m512 added = _mm512_mul_ps(load_f32x16(&s->o_chunk[query][j]), chunk_all);
-        __m512 o = load_f32x16(&s->o[query][j]);
-        store_f32x16(&s->o[query][j], _mm512_fmadd_ps(o, run_all, added));
+    f32 run[BLOCK], chunk[BLOCK];
+    __m512 m_run = _mm512_maskz_loadu_ps(marked, &s->m[query]);
+    __m512 m_new = _mm512_maskz_loadu_ps(marked, &m_chunk[query]);
+    __m512 m = _mm512_max_ps(m_run, m_new);
+    __m512 a = exp_f32x16_finite(_mm512_sub_ps(m_run, m));
+    __m512 c = exp_f32x16_finite(_mm512_sub_ps(m_new, m));
+    __m512 l = _mm512_maskz_loadu_ps(marked, &l_chunk[query]);
+    l = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(marked, &s->l[query]), a, _mm512_mul_ps(l, c));
+    _mm512_mask_storeu_ps(&s->m[query], marked, m);
+    _mm512_mask_storeu_ps(&s->l[query], marked, l);
+    store_f32x16(run, a);
+    store_f32x16(chunk, c);
+    for (u32 i = 0; i < BLOCK; i++) {
+        if ((marked >> i & 1) == 0) continue;
+        __m512 run_all = _mm512_set1_ps(run[i]), chunk_all = _mm512_set1_ps(chunk[i]);
+        f32 *o = s->o[query + i], *o_chunk = s->o_chunk[query + i];
+        for (u32 j = 0; j < b->args->head_dim; j += BLOCK) {
+            __m512 added = _mm512_mul_ps(load_f32x16(o_chunk + j), chunk_all);
+            store_f32x16(o + j, _mm512_fmadd_ps(load_f32x16(o + j), run_all, added));
+        }
     }
 }
 
@@ -475,9 +499,10 @@ static u32 attend_chunk(struct batch *b, u32 chunk, u32 last) {
     u32 base = chunk * OP_CHUNK;
     find_ranges(b, base);
     if (b->low >= b->high) return 0; // nobody sees it
-    b->known = MIN(last + 1 - base, OP_CHUNK + AHEAD_TOKENS); // what is ahead is prefetched
-    for (u32 t = b->low; t < b->known; t++) {
-        s->offset[t] = kv_token_offset(&args->kv, args->slots[b->row], base + t);
+    for (u32 i = b->low / BLOCK; i < COUNT_OF(s->block); i++) { // those ahead are prefetched
+        u32 position = MIN(base + i * BLOCK, last) / BLOCK * BLOCK;
+        s->block[i] = kv_token_offset(&args->kv, args->slots[b->row], position) +
+                      (usize)b->kv_head * args->head_dim * 2;
     }
     score_chunk(b);
     f32 m[QUERIES_MAX], l[QUERIES_MAX];
@@ -489,6 +514,7 @@ static u32 attend_chunk(struct batch *b, u32 chunk, u32 last) {
         memset(s->o_chunk[i], 0, round_up(args->head_dim, 4 * BLOCK) * sizeof(f32));
     }
     value_batch(b);
+    u64 marked = 0;
     for (u32 i = 0; i < b->n; i++) {
         if (s->low[i] >= s->high[i]) continue;
         u32 position = args->positions[query_row(b, i)];
@@ -497,8 +523,11 @@ static u32 attend_chunk(struct batch *b, u32 chunk, u32 last) {
             s->l[i] = l[i];
             memcpy(s->o[i], s->o_chunk[i], round_up(args->head_dim, BLOCK) * sizeof(f32));
         } else {
-            merge(b, i, m[i], l[i]);
+            marked |= 1ull << i;
         }
+    }
+    for (u32 i = 0; i < b->n; i += BLOCK) {
+        if ((marked >> i & 0xffff) != 0) merge(b, i, (__mmask16)(marked >> i), m, l);
     }
     return 0;
 }
