@@ -44,7 +44,7 @@ struct attention_scratch {
     f32 o_chunk[QUERIES_MAX][DIM_STRIDE];
     f32 m[QUERIES_MAX], l[QUERIES_MAX];      // running maximum and denominator
     u32 low[QUERIES_MAX], high[QUERIES_MAX]; // visible [low, high) of the chunk
-    usize block[TOKEN_BLOCKS + AHEAD_BLOCKS]; // where the kv head's part of a block begins in a plane
+    usize block[TOKEN_BLOCKS + AHEAD_BLOCKS]; // where the kv head's part begins in a plane
     f16 copy[BLOCK * OP_HEAD_DIM_MAX];        // of queries
 };
 static_assert(BLOCK == OP_KV_BLOCK_TOKENS, "a block of keys is regular in memory");
@@ -92,6 +92,7 @@ struct rows {
 KERNEL_INLINE void load_block(struct rows rows, u32 j, u32 head_dim, __m512i line[BLOCK]) {
     const u8 *row = rows.first + 2 * (usize)j;
     __mmask32 some = head_dim - j >= DIMS_STEP ? ~0u : (1u << (head_dim - j)) - 1;
+    UNROLL_FULLY
     for (u32 r = 0; r < BLOCK; r++) {
         line[r] = _mm512_maskz_loadu_epi16(some, row);
         row += rows.stride;
