@@ -12,6 +12,7 @@
 
 // The kernels of the other files of this level.
 attention_fn attention_avx512;
+gemm_fn gemm_f32_avx512, gemm_f16_avx512, gemm_bf16_avx512;
 
 // --- loads and stores ---
 
@@ -81,6 +82,33 @@ KERNEL_INLINE void transpose_16x32_u16(const __m512i row[16], __m512i pair[16]) 
 KERNEL_INLINE __m256i column_of_pairs(const __m512i pair[16], u32 c) {
     __m512i v = pair[c / 16 * 8 + c % 8];
     return c % 16 < 8 ? _mm512_castsi512_si256(v) : _mm512_extracti64x4_epi64(v, 1);
+}
+
+// 16 rows of 16 words: lane r of column[c] is word c of row r.
+KERNEL_INLINE void transpose_16x16_u32(const __m512i row[16], __m512i column[16]) {
+    __m512i a[16], b[16];
+    UNROLL_FULLY
+    for (u32 i = 0; i < 16; i += 4) { // b[i + c], 128-bit lane l: word 4 l + c of rows i to i + 3
+        a[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
+        a[i + 2] = _mm512_unpacklo_epi32(row[i + 2], row[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi32(row[i + 2], row[i + 3]);
+        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    UNROLL_FULLY
+    for (u32 c = 0; c < 4; c++) { // rows 0 to 7, then 8 to 15: [l 0, l 2 | l 0, l 2], [l 1, l 3 | ..]
+        __m512i low_even = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);
+        __m512i low_odd = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd);
+        __m512i high_even = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
+        __m512i high_odd = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0xdd);
+        column[c] = _mm512_shuffle_i32x4(low_even, high_even, 0x88);
+        column[4 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
+        column[8 + c] = _mm512_shuffle_i32x4(low_even, high_even, 0xdd);
+        column[12 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0xdd);
+    }
 }
 
 // --- the contract's exponential in 16 lanes ---

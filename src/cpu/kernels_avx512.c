@@ -9,5 +9,8 @@ void op_fill_avx512(struct op_table *table) {
     op_fill_avx2(table);
     table->name = "avx512";
     table->attention = attention_avx512;
+    table->gemm[DTYPE_F32] = gemm_f32_avx512;
+    table->gemm[DTYPE_F16] = gemm_f16_avx512;
+    table->gemm[DTYPE_BF16] = gemm_bf16_avx512;
     // Quantised weights: gemm_avx512.c.
 }
