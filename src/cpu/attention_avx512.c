@@ -26,9 +26,9 @@
 #define QUERIES_MAX 64u // of a batch
 #define TILE_QUERIES 12u
 #define QUERY_TILES ((QUERIES_MAX + TILE_QUERIES - 1) / TILE_QUERIES)
-#define BLOCK 16u       // tokens of a block of keys: the lanes
+#define BLOCK 16u // tokens of a block of keys: the lanes
 #define TOKEN_BLOCKS (OP_CHUNK / BLOCK)
-#define DIMS_STEP 32u   // of a transpose
+#define DIMS_STEP 32u         // of a transpose
 #define DIRECT_QUERIES_MAX 4u // with more, the keys are worth transposing once
 #define AHEAD_BLOCKS 2u       // between what is prefetched and what is read
 #define NO_BLOCK 0xffffffffu
@@ -37,13 +37,13 @@
 #define SCORE_STRIDE (OP_CHUNK + BLOCK)
 
 struct attention_scratch {
-    f32 k[TOKEN_BLOCKS * OP_HEAD_DIM_MAX * BLOCK]; // [TOKEN_BLOCKS][head_dim][16]
+    f32 k[TOKEN_BLOCKS * OP_HEAD_DIM_MAX * BLOCK];               // [TOKEN_BLOCKS][head_dim][16]
     f32 q[QUERY_TILES * OP_HEAD_DIM_MAX * TILE_QUERIES + BLOCK]; // [QUERY_TILES][head_dim][12]
-    f32 p[QUERIES_MAX][SCORE_STRIDE]; // scores, then exponentials
-    f32 o[QUERIES_MAX][DIM_STRIDE];   // running numerators
+    f32 p[QUERIES_MAX][SCORE_STRIDE];                            // scores, then exponentials
+    f32 o[QUERIES_MAX][DIM_STRIDE];                              // running numerators
     f32 o_chunk[QUERIES_MAX][DIM_STRIDE];
-    f32 m[QUERIES_MAX], l[QUERIES_MAX];      // running maximum and denominator
-    u32 low[QUERIES_MAX], high[QUERIES_MAX]; // visible [low, high) of the chunk
+    f32 m[QUERIES_MAX], l[QUERIES_MAX];       // running maximum and denominator
+    u32 low[QUERIES_MAX], high[QUERIES_MAX];  // visible [low, high) of the chunk
     usize block[TOKEN_BLOCKS + AHEAD_BLOCKS]; // where the kv head's part begins in a plane
     f16 copy[BLOCK * OP_HEAD_DIM_MAX];        // of queries
 };
@@ -55,10 +55,10 @@ static_assert(QUERIES_MAX % TILE_QUERIES == 4, "the last tile of a full batch is
 struct batch {
     const struct attention_args *args;
     struct attention_scratch *s;
-    u32 row;           // of the tile's first row
+    u32 row; // of the tile's first row
     u32 kv_head, heads_per_kv;
-    u32 first, n;      // queries [first, first + n) of the tile; n <= QUERIES_MAX
-    u32 low, high;     // positions of the chunk seen by some query: [low, high), relative
+    u32 first, n;  // queries [first, first + n) of the tile; n <= QUERIES_MAX
+    u32 low, high; // positions of the chunk seen by some query: [low, high), relative
 };
 
 KERNEL_INLINE u32 query_row(const struct batch *b, u32 query) {
@@ -293,8 +293,8 @@ static f32 tree_of_chunk(const f32 *p) {
     __m256 block[8];
     UNROLL_FULLY
     for (u32 i = 0; i < 8; i++) {
-        __m512 sum = _mm512_add_ps(load_f32x16(p + (usize)(32 * i)),
-                                   load_f32x16(p + (usize)(32 * i + 16)));
+        __m512 sum =
+            _mm512_add_ps(load_f32x16(p + (usize)(32 * i)), load_f32x16(p + (usize)(32 * i + 16)));
         block[i] = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
     }
     return tree_of_8(tree_of_8_each(block));
@@ -499,7 +499,7 @@ static u32 attend_chunk(struct batch *b, u32 chunk, u32 last) {
     struct attention_scratch *s = b->s;
     u32 base = chunk * OP_CHUNK;
     find_ranges(b, base);
-    if (b->low >= b->high) return 0; // nobody sees it
+    if (b->low >= b->high) return 0;                            // nobody sees it
     for (u32 i = b->low / BLOCK; i < COUNT_OF(s->block); i++) { // those ahead are prefetched
         u32 position = MIN(base + i * BLOCK, last) / BLOCK * BLOCK;
         s->block[i] = kv_token_offset(&args->kv, args->slots[b->row], position) +

@@ -99,7 +99,8 @@ KERNEL_INLINE void transpose_16x16_u32(const __m512i row[16], __m512i column[16]
         b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
     }
     UNROLL_FULLY
-    for (u32 c = 0; c < 4; c++) { // rows 0 to 7, then 8 to 15: [l 0, l 2 | l 0, l 2], [l 1, l 3 | ..]
+    for (u32 c = 0; c < 4;
+         c++) { // rows 0 to 7, then 8 to 15: [l 0, l 2 | l 0, l 2], [l 1, l 3 | ..]
         __m512i low_even = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);
         __m512i low_odd = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd);
         __m512i high_even = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
@@ -113,8 +114,8 @@ KERNEL_INLINE void transpose_16x16_u32(const __m512i row[16], __m512i column[16]
 
 // --- the contract's exponential in 16 lanes ---
 
-// Its last step is one scalef: p times 2^n with one rounding, whatever n (the contract's two factors
-// are there for want of it).
+// Its last step is one scalef: p times 2^n with one rounding, whatever n (the contract's two
+// factors are there for want of it).
 KERNEL_INLINE __m512 exp_f32x16_finite(__m512 x) { // of arguments below the overflow, not NaN
     const __m512 magic = _mm512_set1_ps(0x1.8p+23f);
     __m512 scaled = _mm512_mul_ps(x, _mm512_set1_ps(MATH_EXP_F32_LOG2E));
@@ -128,8 +129,8 @@ KERNEL_INLINE __m512 exp_f32x16_finite(__m512 x) { // of arguments below the ove
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_F32_C2));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_F32_C1));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_F32_C0));
-    __mmask16 not_below = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_F32_UNDERFLOW),
-                                             _CMP_NLT_UQ);
+    __mmask16 not_below =
+        _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_F32_UNDERFLOW), _CMP_NLT_UQ);
     return _mm512_maskz_scalef_ps(not_below, p, n);
 }
 KERNEL_INLINE __m512 exp_f32x16(__m512 x) {

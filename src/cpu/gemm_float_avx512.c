@@ -6,7 +6,8 @@
 // One token: 16 rows x one cache line of each are loaded, transposed in registers and used at once.
 // A line is touched once, so rows that lie a multiple of 4 KiB apart, whose lines share one set of
 // L1, cost nothing. Two panels of 16 rows take turns, so that the chain of one hides behind the
-// transposes of the other. Weights are prefetched in the order of their addresses (avx2.h), into L2.
+// transposes of the other. Weights are prefetched in the order of their addresses (avx2.h), into
+// L2.
 //
 // More tokens: blocks of rows x tokens. A group of 256 columns of the tokens is widened to
 // x[token][256]; of 32 rows it is transposed to w[k][32] (32 KiB), which meets 12 tokens at a time:
@@ -20,9 +21,9 @@
 #define PANEL_ROWS LANES_16
 #define PANELS 2u // of a tile
 #define ROWS_OF_TILE (PANELS * PANEL_ROWS)
-#define ROWS_OF_BLOCK 128u  // rows whose totals are kept: 128 KiB
-#define TOKENS_OF_BLOCK 256u // widened once for a block of rows: 272 KiB
-#define TOKENS_OF_TILE 12u   // 24 accumulators, two weights and an activation
+#define ROWS_OF_BLOCK 128u               // rows whose totals are kept: 128 KiB
+#define TOKENS_OF_BLOCK 256u             // widened once for a block of rows: 272 KiB
+#define TOKENS_OF_TILE 12u               // 24 accumulators, two weights and an activation
 #define X_STRIDE (OP_GROUP + PANEL_ROWS) // rows of x start at different sets of L1
 #define LINE_BYTES 64u
 
@@ -36,26 +37,42 @@ static_assert(sizeof(struct float_scratch) <= OP_SCRATCH_BYTES, "a block fits th
 KERNEL_INLINE u32 element_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 KERNEL_INLINE u32 line_elements(enum dtype type) { return LINE_BYTES / element_bytes(type); }
 
-// The 16 rows of a panel.
-typedef const u8 *panel_16[PANEL_ROWS];
+// A panel: 16 rows, of which `lanes` are wanted. Where fewer than 16 are left, the panel begins
+// with rows that are done already, so that its addresses are regular; nothing is stored for those.
+struct panel {
+    const u8 *rows;
+    usize stride;
+    u32 row; // of lane 0
+    __mmask16 lanes;
+};
 
-KERNEL_INLINE void panel_of(const struct gemm_args *args, u32 first, u32 n, panel_16 row) {
-    const u8 *base = args->weight + first * args->row_bytes;
-    for (u32 r = 0; r < PANEL_ROWS; r++) row[r] = base + MIN(r, n - 1) * args->row_bytes;
+// Rows [first, end), or 16 of them; end >= 16.
+KERNEL_INLINE struct panel panel_of(const struct gemm_args *args, u32 first, u32 end) {
+    u32 row = MIN(first, end - PANEL_ROWS);
+    return (struct panel){args->weight + row * args->row_bytes, args->row_bytes, row,
+                          (__mmask16)(0xffffu << MIN(first - row, PANEL_ROWS))};
+}
+
+// The panels of the tile of rows [first, end), or 32 of them; the second may have no rows.
+KERNEL_INLINE void tile_panels(const struct gemm_args *args, u32 first, u32 end,
+                               struct panel panel[PANELS]) {
+    panel[0] = panel_of(args, first, end);
+    panel[1] = panel_of(args, MIN(first + PANEL_ROWS, end), end);
 }
 
 // A line of each row, transposed but not widened; n < line_elements columns leave the others zero.
-KERNEL_INLINE void load_lines(enum dtype type, const panel_16 row, usize at, u32 n,
+KERNEL_INLINE void load_lines(enum dtype type, const struct panel *panel, usize at, u32 n,
                               __m512i packed[PANEL_ROWS]) {
     __m512i line[PANEL_ROWS];
+    const u8 *row = panel->rows + at;
     if (n >= line_elements(type)) {
         UNROLL_FULLY
-        for (u32 r = 0; r < PANEL_ROWS; r++) line[r] = load_512(row[r] + at);
+        for (u32 r = 0; r < PANEL_ROWS; r++, row += panel->stride) line[r] = load_512(row);
     } else {
         __mmask32 some = (__mmask32)((1ull << (n * element_bytes(type) / 2)) - 1);
         UNROLL_FULLY
-        for (u32 r = 0; r < PANEL_ROWS; r++) {
-            line[r] = _mm512_maskz_loadu_epi16(some, row[r] + at);
+        for (u32 r = 0; r < PANEL_ROWS; r++, row += panel->stride) {
+            line[r] = _mm512_maskz_loadu_epi16(some, row);
         }
     }
     UNROLL_FULLY
@@ -75,19 +92,20 @@ KERNEL_INLINE __m512 column_of(enum dtype type, const __m512i packed[PANEL_ROWS]
     case DTYPE_F32: return _mm512_castsi512_ps(packed[c]);
     case DTYPE_F16: return widen_f16x16(column_of_pairs(packed, c));
     default: // two columns a word
-        return _mm512_castsi512_ps(c % 2 == 0
-                                       ? _mm512_slli_epi32(packed[c / 2], 16)
-                                       : _mm512_and_si512(packed[c / 2],
-                                                          _mm512_set1_epi32((i32)0xffff0000)));
+        return _mm512_castsi512_ps(
+            c % 2 == 0 ? _mm512_slli_epi32(packed[c / 2], 16)
+                       : _mm512_and_si512(packed[c / 2], _mm512_set1_epi32((i32)0xffff0000)));
     }
 }
 
-// Operator 6: the totals of n <= 16 rows from `row`, of one token.
-KERNEL_INLINE void put_16(const struct gemm_args *args, u32 row, u32 n, u32 token, __m512 total) {
-    __mmask16 lanes = first_lanes(n);
-    usize at = (usize)token * args->out_stride + row;
+// Operator 6: the totals of a panel, of one token.
+KERNEL_INLINE void put_16(const struct gemm_args *args, const struct panel *panel, u32 token,
+                          __m512 total) {
+    __mmask16 lanes = panel->lanes;
+    usize at = (usize)token * args->out_stride + panel->row;
     if (args->bias != NULL) {
-        total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(lanes, args->bias + 4 * (usize)row));
+        total =
+            _mm512_add_ps(total, _mm512_maskz_loadu_ps(lanes, args->bias + 4 * (usize)panel->row));
     }
     if (args->output == GEMM_TO_F16) {
         store_u16x16_some(lanes, (f16 *)args->out + at, narrow_f32x16(total));
@@ -109,11 +127,11 @@ static void widen_all(const f16 *x, u32 n, f32 *wide) {
 }
 
 // g of a panel goes on over one line of columns, prefetching as much elsewhere.
-KERNEL_INLINE void float_line(enum dtype type, const panel_16 row, usize at, const f32 *x,
+KERNEL_INLINE void float_line(enum dtype type, const struct panel *panel, usize at, const f32 *x,
                               const char *ahead, __m512 *g) {
     __m512i packed[PANEL_ROWS];
     u32 n = line_elements(type);
-    load_lines(type, row, at, n, packed);
+    load_lines(type, panel, at, n, packed);
     UNROLL_FULLY
     for (u32 c = 0; c < n; c++) {
         *g = _mm512_fmadd_ps(column_of(type, packed, c), _mm512_set1_ps(x[c]), *g);
@@ -125,10 +143,10 @@ KERNEL_INLINE void float_line(enum dtype type, const panel_16 row, usize at, con
 }
 
 // The last n columns of a group, fewer than a line.
-KERNEL_INLINE void float_rest(enum dtype type, const panel_16 row, usize at, u32 n, const f32 *x,
-                              __m512 *g) {
+KERNEL_INLINE void float_rest(enum dtype type, const struct panel *panel, usize at, u32 n,
+                              const f32 *x, __m512 *g) {
     __m512i packed[PANEL_ROWS];
-    load_lines(type, row, at, n, packed);
+    load_lines(type, panel, at, n, packed);
     UNROLL_FULLY
     for (u32 c = 0; c < line_elements(type); c++) {
         if (c >= n) break;
@@ -141,11 +159,8 @@ KERNEL_INLINE void float_one(enum dtype type, const struct gemm_args *args, u32 
     usize tile_bytes = ROWS_OF_TILE * args->row_bytes;
     f32 *x = s->x[0]; // one group
     for (u32 first = begin; first < end; first += ROWS_OF_TILE) {
-        u32 n = MIN(end - first, ROWS_OF_TILE), n_low = MIN(n, PANEL_ROWS);
-        u32 n_high = n > PANEL_ROWS ? n - PANEL_ROWS : 1; // none: the last row once more
-        panel_16 row[PANELS];
-        panel_of(args, first, n_low, row[0]);
-        panel_of(args, first + n - n_high, n_high, row[1]);
+        struct panel panel[PANELS];
+        tile_panels(args, first, end, panel);
         __m512 total[PANELS] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
         const char *ahead = (const char *)args->weight + first * args->row_bytes +
                             round_up(PREFETCH_AHEAD, tile_bytes);
@@ -155,44 +170,55 @@ KERNEL_INLINE void float_one(enum dtype type, const struct gemm_args *args, u32 
             widen_all(args->x + at, length, x);
             for (; i + line_elements(type) <= length; i += line_elements(type)) {
                 usize at_bytes = (usize)(at + i) * element_bytes(type);
-                float_line(type, row[0], at_bytes, x + i, ahead, &g[0]);
+                float_line(type, &panel[0], at_bytes, x + i, ahead, &g[0]);
                 ahead += PANEL_ROWS * LINE_BYTES;
-                float_line(type, row[1], at_bytes, x + i, ahead, &g[1]);
+                float_line(type, &panel[1], at_bytes, x + i, ahead, &g[1]);
                 ahead += PANEL_ROWS * LINE_BYTES;
             }
             if (i < length) {
                 usize at_bytes = (usize)(at + i) * element_bytes(type);
-                float_rest(type, row[0], at_bytes, length - i, x + i, &g[0]);
-                float_rest(type, row[1], at_bytes, length - i, x + i, &g[1]);
+                float_rest(type, &panel[0], at_bytes, length - i, x + i, &g[0]);
+                float_rest(type, &panel[1], at_bytes, length - i, x + i, &g[1]);
             }
             total[0] = _mm512_add_ps(total[0], g[0]);
             total[1] = _mm512_add_ps(total[1], g[1]);
         }
-        put_16(args, first, n_low, 0, total[0]);
-        if (n > PANEL_ROWS) put_16(args, first + PANEL_ROWS, n_high, 0, total[1]);
+        put_16(args, &panel[0], 0, total[0]);
+        put_16(args, &panel[1], 0, total[1]);
     }
 }
 
 // --- several tokens ---
 
-// n columns of the 32 rows, transposed and widened. `ahead` as in float_line.
-KERNEL_INLINE void load_tile(enum dtype type, const panel_16 row[PANELS], usize at, u32 n,
-                             const char *ahead, f32 (*to)[ROWS_OF_TILE]) {
-    for (u32 i = 0; i < n; i += line_elements(type)) {
-        UNROLL_FULLY
-        for (u32 h = 0; h < PANELS; h++) {
-            __m512i packed[PANEL_ROWS];
-            load_lines(type, row[h], at + (usize)i * element_bytes(type), n - i, packed);
-            UNROLL_FULLY
-            for (u32 c = 0; c < line_elements(type); c++) {
-                if (i + c >= n) break;
-                store_f32x16(to[i + c] + h * PANEL_ROWS, column_of(type, packed, c));
-                if (c % (line_elements(type) / PANEL_ROWS) == 0) {
-                    _mm_prefetch(ahead, _MM_HINT_T1);
-                    ahead += LINE_BYTES;
-                }
-            }
+// A line of columns of a panel (n < line_elements of them), transposed and widened, to `to` and on.
+KERNEL_INLINE void load_columns(enum dtype type, const struct panel *panel, usize at, u32 n,
+                                const char *ahead, f32 (*to)[ROWS_OF_TILE]) {
+    __m512i packed[PANEL_ROWS];
+    load_lines(type, panel, at, n, packed);
+    UNROLL_FULLY
+    for (u32 c = 0; c < line_elements(type); c++) {
+        if (c >= n) break;
+        store_f32x16(to[c], column_of(type, packed, c));
+        if (c % (line_elements(type) / PANEL_ROWS) == 0) {
+            _mm_prefetch(ahead + c / (line_elements(type) / PANEL_ROWS) * LINE_BYTES, _MM_HINT_T1);
         }
+    }
+}
+
+// n columns of the 32 rows. `ahead` as in float_line.
+KERNEL_INLINE void load_tile(enum dtype type, const struct panel panel[PANELS], usize at, u32 n,
+                             const char *ahead, f32 (*to)[ROWS_OF_TILE]) {
+    for (u32 h = 0; h < PANELS; h++) {
+        f32(*half)[ROWS_OF_TILE] = (f32(*)[ROWS_OF_TILE])(to[0] + h * PANEL_ROWS);
+        u32 i = 0;
+        for (; i + line_elements(type) <= n; i += line_elements(type)) {
+            load_columns(type, &panel[h], at + (usize)i * element_bytes(type), line_elements(type),
+                         ahead, half + i);
+            ahead += PANEL_ROWS * LINE_BYTES;
+        }
+        if (i == n) continue;
+        load_columns(type, &panel[h], at + (usize)i * element_bytes(type), n - i, ahead, half + i);
+        ahead += PANEL_ROWS * LINE_BYTES;
     }
 }
 
@@ -249,26 +275,22 @@ KERNEL_INLINE void float_block(enum dtype type, const struct gemm_args *args, u3
             widen_all(args->x + (usize)(from + t) * args->x_stride + at, length, s->x[t]);
         }
         for (u32 tile = 0; tile < n_tiles; tile++) {
-            u32 first = begin + tile * ROWS_OF_TILE, n = MIN(end - first, ROWS_OF_TILE);
-            u32 n_low = MIN(n, PANEL_ROWS), n_high = n > PANEL_ROWS ? n - PANEL_ROWS : 1;
-            panel_16 row[PANELS];
-            panel_of(args, first, n_low, row[0]);
-            panel_of(args, first + n - n_high, n_high, row[1]);
+            struct panel panel[PANELS];
+            tile_panels(args, begin + tile * ROWS_OF_TILE, end, panel);
             usize at_bytes = (usize)at * element_bytes(type);
-            const char *ahead = (const char *)row[0][0] + ROWS_OF_TILE * args->row_bytes +
+            const char *ahead = (const char *)panel[0].rows + ROWS_OF_TILE * args->row_bytes +
                                 ROWS_OF_TILE * at_bytes;
-            load_tile(type, (const panel_16 *)row, at_bytes, length, ahead, s->w);
+            load_tile(type, panel, at_bytes, length, ahead, s->w);
             float_tokens(s, n_tokens, length, tile);
         }
     }
     for (u32 tile = 0; tile < n_tiles; tile++) {
-        u32 first = begin + tile * ROWS_OF_TILE, n = MIN(end - first, ROWS_OF_TILE);
+        struct panel panel[PANELS];
+        tile_panels(args, begin + tile * ROWS_OF_TILE, end, panel);
         for (u32 t = 0; t < n_tokens; t++) {
             const f32 *total = s->total[tile][t];
-            put_16(args, first, MIN(n, PANEL_ROWS), from + t, load_f32x16(total));
-            if (n <= PANEL_ROWS) continue;
-            put_16(args, first + PANEL_ROWS, n - PANEL_ROWS, from + t,
-                   load_f32x16(total + PANEL_ROWS));
+            put_16(args, &panel[0], from + t, load_f32x16(total));
+            put_16(args, &panel[1], from + t, load_f32x16(total + PANEL_ROWS));
         }
     }
 }
@@ -286,15 +308,16 @@ KERNEL_INLINE void float_several(enum dtype type, const struct gemm_args *args, 
     }
 }
 
-#define DEFINE_GEMM(name, type)                                                                    \
-    u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {    \
-        if (begin >= end || args->n_tokens == 0) return 0;                                         \
-        if (args->n_tokens == 1) {                                                                 \
-            float_one(type, args, begin, end, scratch);                                            \
-        } else {                                                                                   \
-            float_several(type, args, begin, end, scratch);                                        \
-        }                                                                                          \
-        return 0;                                                                                  \
+#define DEFINE_GEMM(name, type)                                                                 \
+    u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) { \
+        if (begin >= end || args->n_tokens == 0) return 0;                                      \
+        if (end < PANEL_ROWS) return gemm_##name##_avx2(args, begin, end, scratch);             \
+        if (args->n_tokens == 1) {                                                              \
+            float_one(type, args, begin, end, scratch);                                         \
+        } else {                                                                                \
+            float_several(type, args, begin, end, scratch);                                     \
+        }                                                                                       \
+        return 0;                                                                               \
     }
 DEFINE_GEMM(f32, DTYPE_F32)
 DEFINE_GEMM(f16, DTYPE_F16)
