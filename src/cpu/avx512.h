@@ -13,6 +13,10 @@
 // The kernels of the other files of this level.
 attention_fn attention_avx512;
 gemm_fn gemm_f32_avx512, gemm_f16_avx512, gemm_bf16_avx512;
+rmsnorm_fn rmsnorm_avx512;
+quantize_fn quantize_q16_avx512;
+rope_fn rope_avx512;
+act_mul_fn silu_mul_avx512, gelu_tanh_mul_avx512;
 
 // --- loads and stores ---
 
