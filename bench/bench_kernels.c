@@ -20,7 +20,7 @@
 #define RUNS_MAX 400
 #define RUNS_MIN 5
 #define LINE_NS 150000000ull // of a line
-#define N_POSITIONS 2048u
+#define N_POSITIONS 8448u
 #define TOKENS_MAX 512u
 #define K_MAX 4096u
 
@@ -277,10 +277,14 @@ static void attention_line(u32 n_head, u32 n_head_kv, u32 head_dim, u32 position
 }
 
 static void bench_attention(void) {
-    static const u32 positions[] = {15, 127, 511, 1023, 2047};
+    static const u32 positions[] = {15, 127, 511, 1023, 2047, 4095, 8191};
     for (u32 i = 0; i < COUNT_OF(positions); i++) attention_line(9, 3, 64, positions[i], 1);
     attention_line(9, 3, 64, 0, 128);
     attention_line(9, 3, 64, 1024, 128);
+    attention_line(9, 3, 64, 8064, 128);
+    attention_line(4, 1, 256, 511, 1); // Gemma 3 270M
+    attention_line(4, 1, 256, 8191, 1);
+    attention_line(4, 1, 256, 384, 128);
     attention_line(32, 8, 128, 1023, 1);
     attention_line(32, 8, 128, 896, 128);
 }

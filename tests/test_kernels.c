@@ -2,11 +2,11 @@
 // Every entry of the operator tables of all levels against the reference (ops/reference.c), by
 // memcmp: odd shapes and tails, partial ranges of units, extreme scales and activations, unaligned
 // weights that end at the last readable byte, and values that must be refused. Both tables work on
-// equal copies of an output buffer with a margin around it, and the whole buffers are compared, so a
-// write outside the asked-for units is found like a wrong result. In the sanitizer build every input
-// ends where memory becomes unreadable (platform/hosted.c), so reading one byte too far is found
-// too. Every case runs once a level, which ends its name; a level that the machine lacks is skipped,
-// aloud.
+// equal copies of an output buffer with a margin around it, and the whole buffers are compared, so
+// a write outside the asked-for units is found like a wrong result. In the sanitizer build every
+// input ends where memory becomes unreadable (platform/hosted.c), so reading one byte too far is
+// found too. Every case runs once a level, which ends its name; a level that the machine lacks is
+// skipped, aloud.
 //
 // FULL=1 runs all shapes instead of a sample, and all 2^32 inputs of the exponential.
 #include "cpu/avx2.h"
@@ -299,6 +299,10 @@ static void gemm_many_tokens(void) {
     for (u32 i = 0; i < COUNT_OF(types); i++) {
         check_gemm(types[i], &(struct gemm_shape){.n_rows = 3, .k = 256, .n_tokens = 1031});
     }
+    // More rows than the float kernels keep totals of, in groups of odd length.
+    check_gemm(DTYPE_F16, &(struct gemm_shape){.n_rows = 150, .k = 300, .n_tokens = 270});
+    check_gemm(DTYPE_BF16, &(struct gemm_shape){.n_rows = 137, .k = 259, .n_tokens = 14});
+    check_gemm(DTYPE_F32, &(struct gemm_shape){.n_rows = 150, .k = 270, .n_tokens = 23});
     struct gemm_args args = {.type = DTYPE_Q4_1, .k = 32, .n_tokens = 1};
     CHECK(state.fast.gemm[DTYPE_Q4_1](&args, 5, 5, state.scratch) == 0);
 }
@@ -630,7 +634,7 @@ static void check_attention(const struct attention_shape *shape) {
 }
 
 static void attention(void) {
-    static const u32 dims[] = {2, 6, 8, 14, 16, 24, 64, 80, 128};
+    static const u32 dims[] = {2, 6, 8, 14, 16, 24, 32, 64, 64, 80, 96, 128, 256};
     static const u32 starts[] = {0, 1, 6, 7, 8, 31, 100, 240, 250, 255, 256, 257, 300, 505, 520};
     static const u32 windows[] = {0, 0, 0, 1, 2, 5, 16, 100, 255, 256, 257, 300};
     static const u32 heads[] = {1, 2, 3, 4, 5, 6, 7, 9};
@@ -661,6 +665,9 @@ static void attention_large(void) {
         {8, 1, 128, 0, 16, 3, 0.0f, 0.3f, 0},
         {64, 3, 3, 2047, 1, 0, 0.0f, 0.125f, 0},
         {64, 3, 1, 2040, 9, 0, 50.0f, 0.125f, 0},
+        {256, 1, 4, 1700, 1, 0, 0.0f, 0.0625f, 0},
+        {256, 1, 4, 1300, 1, 512, 0.0f, 0.0625f, 0},
+        {256, 1, 4, 505, 16, 512, 0.0f, 0.0625f, 0},
         {64, 1, 1, 300, 2, 0, 0.0f, 1e38f, SCORES_LARGE}, // they overflow
     };
     start_case();
@@ -769,14 +776,23 @@ static void add_and_finite(void) {
 
 // --- the exponential ---
 
+static void exp_16_avx2(const f32 x[16], f32 y[16]) {
+    store_f32x8(y, exp_f32x8(load_f32x8(x)));
+    store_f32x8(y + LANES, exp_f32x8(load_f32x8(x + LANES)));
+}
+
 static void exponential(void) {
-    u64 step = full() ? 8 : 8 * 1009;
+    u64 step = full() ? 16 : 16 * 1009;
     u32 n_wrong = 0;
     for (u64 first = 0; first < 1ull << 32; first += step) {
-        f32 x[LANES], y[LANES];
-        for (u32 i = 0; i < LANES; i++) x[i] = f32_from_bits((u32)first + i);
-        store_f32x8(y, exp_f32x8(load_f32x8(x)));
-        for (u32 i = 0; i < LANES; i++) {
+        f32 x[16], y[16];
+        for (u32 i = 0; i < 16; i++) x[i] = f32_from_bits((u32)first + i);
+        if (state.level == CPU_LEVEL_AVX512) {
+            exp_16_avx512(x, y);
+        } else {
+            exp_16_avx2(x, y);
+        }
+        for (u32 i = 0; i < 16; i++) {
             f32 expected = math_exp_f32(x[i]);
             if (f32_bits(expected) == f32_bits(y[i])) continue;
             if (expected != expected && y[i] != y[i]) continue;

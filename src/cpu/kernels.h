@@ -11,6 +11,8 @@ void op_fill_avx2(struct op_table *table);
 // AVX-512 (F, BW, DQ, VL, VBMI, VNNI) kernels, over those of op_fill_avx2, which it calls. Only for
 // a CPU whose level is CPU_LEVEL_AVX512.
 void op_fill_avx512(struct op_table *table);
+// The exponential (operator 11) as the AVX-512 kernels compute it, for tests.
+void exp_16_avx512(const f32 x[16], f32 y[16]);
 // The level's kernels over a table filled by the reference; none for CPU_LEVEL_SCALAR.
 static inline void op_fill_level(struct op_table *table, enum cpu_level level) {
     if (level == CPU_LEVEL_AVX2) op_fill_avx2(table);

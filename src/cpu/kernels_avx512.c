@@ -8,6 +8,15 @@
 void op_fill_avx512(struct op_table *table) {
     op_fill_avx2(table);
     table->name = "avx512";
+    table->rmsnorm = rmsnorm_avx512;
+    table->quantize_q16 = quantize_q16_avx512;
+    table->rope = rope_avx512;
+    table->attention = attention_avx512;
+    table->silu_mul = silu_mul_avx512;
+    table->gelu_tanh_mul = gelu_tanh_mul_avx512;
+    table->gemm[DTYPE_F32] = gemm_f32_avx512;
+    table->gemm[DTYPE_F16] = gemm_f16_avx512;
+    table->gemm[DTYPE_BF16] = gemm_bf16_avx512;
     table->gemm[DTYPE_Q4_0] = gemm_q4_0_avx512;
     table->gemm[DTYPE_Q4_1] = gemm_q4_1_avx512;
     table->gemm[DTYPE_Q5_0] = gemm_q5_0_avx512;
