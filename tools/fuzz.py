@@ -115,6 +115,19 @@ def chat_seeds():
     yield b"\x80\x02\x02aabaabaaab\0aabaaab\0aabaabaabaaabaaab"
 
 
+JSON_SEEDS = [
+    '{"id":"a","prompt":"x\\u00e9\\ud83d\\ude00","max_tokens":8,"stop":["\\n","b"]}',
+    ' [ null , true,false, -0, 1e5, 0.25E-3, 18446744073709551615 ]\n', '{"a":{"a":[{}]},"\\u0061b":1}',
+    '"\\"\\\\\\/\\b\\f\\n\\r\\t\\uD800\\udc00é日"', "[" * 64 + "]" * 64, '{"":1,"":2}', "[[],[[]],1]",
+    '{"a":1,"\\u0061":2}', "01", "1.", '"\\ud800"', '{"b":1,"a":2,"c":3,"ab":4,"d":5}', "nul",
+]
+
+
+def json_seeds():
+    for text in JSON_SEEDS:
+        yield text.encode()
+
+
 # Arguments, stdin (also the file "t"); flags and the like as in tests/fuzz_cli.c.
 CLI_SEEDS = [
     ("", ""), ("-h", ""), ("version", ""), ("run -h", ""), ("chat --help", ""),
@@ -176,6 +189,8 @@ HARNESSES = {
         ["src/request/chat*.c", "src/request/stop.c", "src/cli/prompt.c"]),
     "fuzz_cli": Harness(
         2048, cli_seeds, ["src/cli/*.c"], r"--?[a-z0-9-]+|[a-z]{3,10}|/[a-z]+", ["src/cli/*.c"]),
+    "fuzz_json": Harness(
+        1024, json_seeds, ["src/freestanding/json.c"], r"null|true|false", ["src/freestanding/json.c"]),
     "fuzz_text": Harness(
         1026, text_seeds, [], "", ["src/freestanding/text.c", "src/freestanding/status.c"]),
 }

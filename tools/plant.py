@@ -64,6 +64,11 @@ PLANTS = {
         "if (value == NULL && i + 1 == start->n_args) {",
         "if (value == NULL && i == start->n_args) {",
         "an option at the end takes its value from behind the arguments"),
+    "twice": Plant(
+        "fuzz_json", "src/freestanding/json.c",
+        "if (!json->nodes[a].escaped && !json->nodes[b].escaped) return str_compare(x, y);",
+        "if (!json->nodes[a].escaped || !json->nodes[b].escaped) return str_compare(x, y);",
+        "names of an object are compared by how they are written"),
     "utf8": Plant(
         "fuzz_text", "src/freestanding/text.c",
         "if (lead == 0xed) return (struct utf8_lead){3, 0x80, 0x9f};",
