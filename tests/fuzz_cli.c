@@ -197,7 +197,7 @@ static int file_of(const char *path) {
 
 WRAP(enum sov_status, platform_open, const char *path, enum platform_open_mode mode,
      int *descriptor, struct sov_fault *fault) {
-    bool creates = mode == PLATFORM_OPEN_CREATE;
+    bool creates = mode != PLATFORM_OPEN_READ;
     int opened = creates ? memfd_create("created", 0) : file_of(path);
     if (opened < 0) {
         return fault_set(fault, SOV_ERR_IO, "open %.256s: ENOENT (no such file or folder)", path);
@@ -316,6 +316,11 @@ WRAP(void, platform_thread_join, struct platform_thread *thread) {
 }
 
 WRAP(u32, platform_cpu_count, void) { return (world.flags & FLAG_ONE_CPU) != 0 ? 1 : 2; }
+WRAP(void, platform_sleep, u64 ns) {
+    (void)ns;
+    world.n_polls++;
+}
+
 WRAP(u64, platform_monotonic_ns, void) { return world.n_clock += 1000003; }
 
 WRAP(enum sov_status, platform_random, void *buffer, usize bytes, struct sov_fault *fault) {

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -94,7 +95,9 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
     bool create = mode == PLATFORM_OPEN_CREATE;
-    int flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    int flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
+                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                                                            : O_RDONLY);
     int opened;
     do {
         opened = open(path, flags, 0644);
@@ -172,6 +175,41 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) {
+    usize sum = 0;
+    while (sum < bytes) {
+        ssize_t n = pread(descriptor, (u8 *)buffer + sum, bytes - sum, (off_t)(offset + sum));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "read", descriptor, errno);
+        if (n == 0) break;
+        sum += (usize)n;
+    }
+    *n_read = sum;
+    return SOV_OK;
+}
+
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {
+    int result;
+    do {
+        result = ftruncate(descriptor, (off_t)bytes);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) return system_fail_descriptor(fault, "cut", descriptor, errno);
+    return SOV_OK;
+}
+
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) {
+    int result;
+    do {
+        result = flock(descriptor, LOCK_EX | LOCK_NB);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0 && errno == EAGAIN) {
+        return fault_set(fault, SOV_ERR_STATE, "another process writes to this file");
+    }
+    if (result != 0) return system_fail_descriptor(fault, "lock", descriptor, errno);
+    return SOV_OK;
+}
+
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -208,7 +246,8 @@ bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
 void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
     struct termios settings;
     memcpy(&settings, before->settings, sizeof settings);
-    while (tcsetattr(descriptor, TCSADRAIN, &settings) != 0 && errno == EINTR) {}
+    while (tcsetattr(descriptor, TCSADRAIN, &settings) != 0 && errno == EINTR) {
+    }
 }
 
 u32 platform_terminal_columns(int descriptor) {
@@ -289,6 +328,23 @@ static u64 read_clock(clockid_t clock) {
 
 u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+void platform_sleep(u64 ns) {
+    sigset_t watched, before;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &watched, &before); // none between the look and the sleep
+    u64 end = platform_monotonic_ns() + ns;
+    while (!platform_interrupted()) {
+        u64 now = platform_monotonic_ns();
+        if (now >= end) break;
+        struct timespec left = {(time_t)((end - now) / 1000000000u),
+                                (long)((end - now) % 1000000000u)};
+        if (ppoll(NULL, 0, &left, &before) == 0) break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {

@@ -43,8 +43,10 @@ static struct {
 
 #define O_RDONLY 0
 #define O_WRONLY 01
+#define O_RDWR 02
 #define O_CREAT 0100
 #define O_TRUNC 01000
+#define O_APPEND 02000
 #define O_CLOEXEC 02000000
 #define MODE_FILE 0644
 
@@ -58,6 +60,21 @@ static i64 call_close(int descriptor) {
 
 static i64 call_read(int descriptor, void *buffer, usize bytes) {
     return linux_syscall(LINUX_READ, (u64)(i64)descriptor, (u64)buffer, bytes, 0, 0, 0);
+}
+
+static i64 call_pread64(int descriptor, void *buffer, usize bytes, u64 offset) {
+    return linux_syscall(LINUX_PREAD64, (u64)(i64)descriptor, (u64)buffer, bytes, offset, 0, 0);
+}
+
+static i64 call_ftruncate(int descriptor, u64 bytes) {
+    return linux_syscall(LINUX_FTRUNCATE, (u64)(i64)descriptor, bytes, 0, 0, 0, 0);
+}
+
+#define LOCK_EX 2
+#define LOCK_NB 4
+
+static i64 call_flock(int descriptor, u32 operation) {
+    return linux_syscall(LINUX_FLOCK, (u64)(i64)descriptor, operation, 0, 0, 0, 0);
 }
 
 static i64 call_write(int descriptor, const void *buffer, usize bytes) {
@@ -243,7 +260,9 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
     bool create = mode == PLATFORM_OPEN_CREATE;
-    u32 flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    u32 flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
+                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                                                            : O_RDONLY);
     i64 opened;
     do {
         opened = call_open(path, flags, MODE_FILE);
@@ -319,6 +338,41 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) {
+    usize sum = 0;
+    while (sum < bytes) {
+        i64 n = call_pread64(descriptor, (u8 *)buffer + sum, bytes - sum, offset + sum);
+        if (n == -EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "read", descriptor, -n);
+        if (n == 0) break;
+        sum += (usize)n;
+    }
+    *n_read = sum;
+    return SOV_OK;
+}
+
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {
+    i64 result;
+    do {
+        result = call_ftruncate(descriptor, bytes);
+    } while (result == -EINTR);
+    if (result < 0) return system_fail_descriptor(fault, "cut", descriptor, -result);
+    return SOV_OK;
+}
+
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) {
+    i64 result;
+    do {
+        result = call_flock(descriptor, LOCK_EX | LOCK_NB);
+    } while (result == -EINTR);
+    if (result == -EAGAIN) {
+        return fault_set(fault, SOV_ERR_STATE, "another process writes to this file");
+    }
+    if (result < 0) return system_fail_descriptor(fault, "lock", descriptor, -result);
+    return SOV_OK;
+}
+
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -359,7 +413,8 @@ bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
 void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
     struct linux_termios settings;
     memcpy(&settings, before->settings, sizeof settings);
-    while (call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == -EINTR) {}
+    while (call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == -EINTR) {
+    }
 }
 
 u32 platform_terminal_columns(int descriptor) {
@@ -418,6 +473,20 @@ static u64 read_clock(u32 clock) {
 
 u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+void platform_sleep(u64 ns) {
+    const u64 watched = SIGNAL_BIT(SIGINT) | SIGNAL_BIT(SIGTERM);
+    u64 before = 0;
+    call_rt_sigprocmask(SIG_BLOCK, &watched, &before); // none between the look and the sleep
+    struct linux_timespec left = {(i64)(ns / 1000000000u), (i64)(ns % 1000000000u)};
+    while (!platform_interrupted()) { // EINTR of another signal: the kernel left what remains
+        if (linux_syscall(LINUX_PPOLL, 0, 0, (u64)&left, (u64)&before, sizeof before, 0) !=
+            -EINTR) {
+            break;
+        }
+    }
+    call_rt_sigprocmask(SIG_SETMASK, &before, NULL);
+}
 
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {

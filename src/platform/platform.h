@@ -35,6 +35,7 @@ const char *platform_environment(const struct platform_start *start, const char 
 enum platform_open_mode {
     PLATFORM_OPEN_READ,
     PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
+    PLATFORM_OPEN_APPEND, // read and write behind the end, made when it is not there, mode 0644
 };
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) MUST_CHECK;
@@ -48,9 +49,17 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
 // One read: returns as soon as any byte is there; *n_read is 0 at the end of the file only.
 enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
                                    struct sov_fault *fault) MUST_CHECK;
+// Reads from `offset` on, until `bytes` are there or the end, and moves no position. Regular files.
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) MUST_CHECK;
 // Writes all of it.
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) MUST_CHECK;
+// Cuts a file to so many bytes.
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) MUST_CHECK;
+// Takes the file for this process until it is closed; SOV_ERR_STATE while another one has it. Binds
+// only those who ask.
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) MUST_CHECK;
 bool platform_is_terminal(int descriptor);
 
 // --- the terminal ---
@@ -80,6 +89,9 @@ u64 platform_memory_mapped(void);
 // --- clocks and randomness ---
 u64 platform_monotonic_ns(void);
 u64 platform_wall_ns(void); // since 1970-01-01 UTC
+// Waits. A signal asked for by platform_watch_interrupt ends it early, and so it does at once when
+// one has come.
+void platform_sleep(u64 ns);
 // Bytes that nobody can predict (for default seeds; never for anything that is recomputed).
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) MUST_CHECK;
 
