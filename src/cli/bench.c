@@ -43,15 +43,25 @@ static void sort_times(u64 *times, u32 n) {
 // Steps until the first token is there (the prefill), then n_new - 1 more; times of both.
 static enum sov_status run_once(struct session *session, const struct engine_request *request,
                                 u64 *prefill_ns, u64 *decode_ns, struct sov_fault *fault) {
-    enum sov_status status = engine_admit(session->engine, request, fault);
+    engine_sequence sequence;
+    enum sov_status status = engine_submit(session->engine, request, &sequence, fault);
     u64 begin = platform_monotonic_ns(), first = 0;
-    struct engine_event event = {0};
-    while (status == SOV_OK && event.finish == FINISH_NONE) {
+    struct engine_report report = {.n_live = 1};
+    while (status == SOV_OK && report.n_live > 0) {
         if (platform_interrupted()) {
             return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
         }
-        status = engine_step(session->engine, session->vocabulary.tokenizer, &event, fault);
-        if (first == 0 && event.has_token) first = platform_monotonic_ns();
+        struct engine_inputs inputs = {.power = POWER_ACTIVE};
+        status = engine_step(session->engine, &inputs, &report, fault);
+        for (u32 i = 0; i < report.n_outputs && status == SOV_OK; i++) {
+            const struct engine_output *output = &report.outputs[i];
+            bool is_first = output->event.type == EVENT_TOKEN && first == 0;
+            if (is_first) first = platform_monotonic_ns();
+            if (output->event.finish == FINISH_FAILED) {
+                *fault = *output->fault;
+                status = fault->status;
+            }
+        }
     }
     *prefill_ns = first - begin;
     *decode_ns = platform_monotonic_ns() - first;
@@ -63,7 +73,8 @@ static enum sov_status measure(struct session *session, const struct bench_optio
                                struct sov_fault *fault) {
     struct sample_params greedy = sample_params_default();
     greedy.temperature = 0.0f;
-    struct engine_request request = {.tokens = ids, .ignore_end = true, .sampling = greedy};
+    struct engine_request request = {
+        .tokens = ids, .ignore_end = true, .end_token = TOKEN_NONE, .sampling = greedy};
     enum sov_status status = SOV_OK;
     // One round more than asked for: the first warms caches and is dropped.
     for (u32 r = 0; r <= o->repeats && status == SOV_OK; r++) {

@@ -99,6 +99,7 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     if (status != SOV_OK) status = name_file(options->model_path, fault);
     if (status == SOV_OK && depth == SESSION_ENGINE) {
+        options->engine.tokenizer = session->vocabulary.tokenizer;
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {
             status = engine_open(&session->model, &options->engine, &session->engine, fault);
