@@ -4,8 +4,8 @@
 // function.
 //
 // L1. Data goes to stdout, everything else to stderr.
-// L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported,
-//     130 stopped by SIGINT or SIGTERM.
+// L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported, 4 a
+//     record does not verify, 130 stopped by SIGINT or SIGTERM.
 #pragma once
 #include "engine/engine.h"
 #include "platform/platform.h"
@@ -58,6 +58,7 @@ int cli_bench(const struct command *, const struct platform_start *);
 int cli_perplexity(const struct command *, const struct platform_start *);
 int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
+int cli_events(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0

@@ -22,6 +22,13 @@ static const struct command commands[] = {
      "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
      "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
      cli_chat},
+    {"events", "what happened to every sequence, from a spool of events",
+     "events SPOOL [--follow] [--from N] [--json]",
+     "Every event is checked: its digest, and that it follows the one before it of its sequence.\n"
+     "Exit code 4 when the spool was damaged. An event at the end that was cut short by a crash is\n"
+     "named on stderr; the next writer cuts it off. --json prints CloudEvents 1.0 envelopes.\n\n"
+     "example:\n  sov events answers.spool --follow --json\n",
+     cli_events},
     {"template", "what a chat template makes of messages",
      "template [-m MODEL] [--template NAME] [options] [MESSAGE ...]",
      "Without a model: the names for --template. With a model: what its template was taken for.\n"
