@@ -10,7 +10,7 @@
 # The sources of src/ are built in two flavours:
 #   build/free/   freestanding: no libc, no CRT. Linked into sov, sov-static and freestanding tests.
 #   build/asan/   hosted twin with AddressSanitizer and UBSan. Linked into hosted tests, sov-asan.
-# A file of src/ joins the build by existing; so does a program tests/test_NAME.c.
+# A file of src/ joins the build by existing; so does a program tests/test_NAME.c or sim_NAME.c.
 
 CC := gcc
 CLANG := clang
@@ -37,7 +37,7 @@ FREE_ONLY := src/freestanding/mem.c src/platform/linux.c src/platform/linux_star
 HOSTED_ONLY := src/platform/hosted.c
 CLI := $(wildcard src/cli/*.c)
 CORE := $(filter-out $(FREE_ONLY) $(HOSTED_ONLY) $(CLI),$(wildcard src/*/*.c))
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c tests/sim_*.c))
 
 FREE_CORE := $(patsubst %.c,$(BUILD)/free/%.o,$(CORE) $(FREE_ONLY))
 FREE_CLI := $(patsubst %.c,$(BUILD)/free/%.o,$(CLI))
@@ -66,11 +66,11 @@ $(BUILD)/sov-asan: $(ASAN_CLI) $(ASAN_CORE)
 	@echo '  LINK $@'
 	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
 
-$(BUILD)/free/test_%: $(BUILD)/free/tests/test_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+$(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
 	@$(CC) -o $@ $^ $(LINK_STATIC)
 
-$(BUILD)/asan/test_%: $(BUILD)/asan/tests/test_%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
+$(ASAN_TESTS): $(BUILD)/asan/%: $(BUILD)/asan/tests/%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
 	@echo '  LINK $@'
 	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
 

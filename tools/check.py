@@ -113,7 +113,8 @@ def main():
         short = {name: value for name, value in env.items() if name != "SOV_TEST_FULL"}
         steps = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for source in sorted((ROOT / "tests").glob("test_*.c")):
+            sources = [*(ROOT / "tests").glob("test_*.c"), *(ROOT / "tests").glob("sim_*.c")]
+            for source in sorted(sources):
                 for flavour, flavour_env in (("free", env), ("asan", short)):
                     program = BUILD / flavour / source.stem
                     steps.append(pool.submit(run, totals, f"{flavour}/{source.stem}",

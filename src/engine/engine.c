@@ -189,11 +189,18 @@ static void commit_kv(struct engine *engine, struct sequence *q) {
     sequence_publish(engine, slot, false);
 }
 
+// Also when its last attempt failed: the store may know it all the same.
+static void forget_suspension(struct engine *engine, struct sequence *q) {
+    if (q->suspend_id.kind != 0) engine->store.forget(engine->store.context, &q->suspend_id);
+    q->suspend_id = (struct checkpoint_id){0};
+    q->suspend_begun = q->suspend_durable = false;
+}
+
 static void forget_checkpoints(struct engine *engine, struct sequence *q) {
     struct checkpoint_id id = {q->request.id, q->n_committed + 1, CHECKPOINT_BOUNDARY};
     if (scheduled(engine, q)->is_prepared) engine->store.forget(engine->store.context, &id);
-    if (q->suspend_begun) engine->store.forget(engine->store.context, &q->suspend_id);
-    q->is_begun = q->suspend_begun = q->suspend_durable = false;
+    q->is_begun = false;
+    forget_suspension(engine, q);
 }
 
 // The end: what is staged is dropped, what was committed stays for prompts to come.
@@ -559,9 +566,7 @@ static void resume(struct engine *engine) {
     engine->is_suspended = false;
     for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
         struct sequence *q = &engine->sequences[slot];
-        if (q->handle == 0 || !q->suspend_begun) continue;
-        engine->store.forget(engine->store.context, &q->suspend_id);
-        q->suspend_begun = q->suspend_durable = false;
+        if (q->handle != 0) forget_suspension(engine, q);
     }
 }
 
