@@ -175,6 +175,11 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+bool platform_can_read(int descriptor) {
+    struct pollfd poll_on = {.fd = descriptor, .events = POLLIN};
+    return poll(&poll_on, 1, 0) != 0; // of an error the read will tell
+}
+
 enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
                                  usize *n_read, struct sov_fault *fault) {
     usize sum = 0;

@@ -338,6 +338,12 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+bool platform_can_read(int descriptor) {
+    struct linux_pollfd poll_on = {.descriptor = descriptor, .events = POLLIN};
+    struct linux_timespec at_once = {0};
+    return call_ppoll(&poll_on, &at_once, NULL) != 0; // of an error the read will tell
+}
+
 enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
                                  usize *n_read, struct sov_fault *fault) {
     usize sum = 0;

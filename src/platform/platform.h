@@ -49,6 +49,8 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
 // One read: returns as soon as any byte is there; *n_read is 0 at the end of the file only.
 enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
                                    struct sov_fault *fault) MUST_CHECK;
+// Whether a read would return at once, with bytes or at the end.
+bool platform_can_read(int descriptor);
 // Reads from `offset` on, until `bytes` are there or the end, and moves no position. Regular files.
 enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
                                  usize *n_read, struct sov_fault *fault) MUST_CHECK;
