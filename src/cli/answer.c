@@ -8,14 +8,13 @@
 
 // --- memory ---
 
-enum sov_status answer_create(struct answer *answer, const struct generate_options *g, u32 context,
-                              struct sov_fault *fault) {
-    u64 n = g->n_new >= 0 ? MIN((u64)g->n_new, context) : context;
-    n = MAX(n, 1ull);
-    u64 n_logprobs = g->has_logprobs ? n : 0;
+enum sov_status answer_reserve(struct answer *answer, u32 n_new, bool has_logprobs, u32 n_top,
+                               struct sov_fault *fault) {
+    u64 n = MAX(n_new, 1u);
+    u64 n_logprobs = has_logprobs ? n : 0;
     u64 ids_bytes = round_up(n * sizeof(u32), 8);
     u64 logprob_bytes = n_logprobs * sizeof(f64);
-    u64 top_bytes = n_logprobs * g->n_logprobs * sizeof(struct token_logprob);
+    u64 top_bytes = n_logprobs * n_top * sizeof(struct token_logprob);
     *answer = (struct answer){
         .capacity = (u32)n,
         .memory_bytes = ids_bytes + logprob_bytes + top_bytes,
@@ -27,9 +26,15 @@ enum sov_status answer_create(struct answer *answer, const struct generate_optio
     }
     answer->memory = memory;
     answer->ids = (u32 *)(void *)memory;
-    if (g->has_logprobs) answer->logprobs = (f64 *)(void *)(memory + ids_bytes);
+    if (has_logprobs) answer->logprobs = (f64 *)(void *)(memory + ids_bytes);
     if (top_bytes > 0) answer->top = (void *)(memory + ids_bytes + logprob_bytes);
     return SOV_OK;
+}
+
+enum sov_status answer_create(struct answer *answer, const struct generate_options *g, u32 context,
+                              struct sov_fault *fault) {
+    u32 n = g->n_new >= 0 ? MIN((u32)g->n_new, context) : context;
+    return answer_reserve(answer, n, g->has_logprobs, g->n_logprobs, fault);
 }
 
 void answer_free(struct answer *answer) {
@@ -51,8 +56,7 @@ static void show_prefill(bool shown, u32 done, u32 total) {
     output_flush(&err);
 }
 
-// Keeps a committed token with what is known of it.
-static void keep_token(struct answer *answer, const struct engine_output *token) {
+void answer_keep(struct answer *answer, const struct engine_output *token) {
     assert(answer->n_ids < answer->capacity);
     u32 i = answer->n_ids++;
     answer->ids[i] = token->event.sampled_token_id;
@@ -96,7 +100,7 @@ static enum sov_status take(struct generation *x, const struct engine_output *ou
     bool ends = !x->g->ignore_end && (token == x->end_token ||
                                       tokenizer_is_end(x->session->vocabulary.tokenizer, token));
     if (!ends) {
-        keep_token(answer, output);
+        answer_keep(answer, output);
         piece_stream_put(&x->stream, token);
         output_flush(x->out);
     }
@@ -113,7 +117,8 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
         if (nobody_reads || answer->finish != FINISH_NONE) {
             engine_cancel(x->session->engine, x->sequence);
         }
-        struct engine_inputs inputs = {.power = POWER_ACTIVE};
+        struct engine_inputs inputs = session_inputs(x->session);
+        if (nobody_reads) inputs.power = POWER_ACTIVE; // the end needs no computing
         struct engine_report report;
         status = engine_step(x->session->engine, &inputs, &report, fault);
         if (status != SOV_OK) break;
@@ -121,6 +126,7 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
             status = take(x, &report.outputs[i], fault);
         }
         x->n_computed += report.n_rows;
+        if (report.is_suspended) platform_sleep(SESSION_SUSPENDED_NS);
         if (answer->n_ids == 0 && !x->has_ended) {
             show_prefill(x->shows_prefill, answer->n_cached + x->n_computed, answer->n_prompt);
         }
@@ -183,8 +189,7 @@ void output_put_ids(struct output *out, const u32 *ids, usize n) {
     output_put(out, STR("]"));
 }
 
-// "id":..., "token":..., "bytes":[...], "logprob":...; special tokens have their text here.
-static void put_logprob(struct output *out, const struct tokenizer *tokenizer, u32 token,
+void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u32 token,
                         f64 logprob) {
     u8 piece[CLI_PIECE_BYTES_MAX];
     usize len = tokenizer_decode(tokenizer, token, true, false, piece, sizeof piece);
@@ -195,22 +200,33 @@ static void put_logprob(struct output *out, const struct tokenizer *tokenizer, u
     output_format(out, "],\"logprob\":%.9g", logprob);
 }
 
-static void put_logprobs(struct output *out, const struct tokenizer *tokenizer,
+void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
                          const struct answer *answer) {
-    output_put(out, STR(",\"logprobs\":["));
+    output_put(out, STR("["));
     for (u32 i = 0; i < answer->n_ids; i++) {
         if (i > 0) output_put(out, STR(","));
-        put_logprob(out, tokenizer, answer->ids[i], answer->logprobs[i]);
+        answer_put_logprob(out, tokenizer, answer->ids[i], answer->logprobs[i]);
         output_put(out, STR(",\"top_logprobs\":["));
         for (u32 k = 0; k < answer->n_top; k++) {
             const struct token_logprob *top = &answer->top[i * answer->n_top + k];
             if (k > 0) output_put(out, STR(","));
-            put_logprob(out, tokenizer, top->token, top->logprob);
+            answer_put_logprob(out, tokenizer, top->token, top->logprob);
             output_put(out, STR("}"));
         }
         output_put(out, STR("]}"));
     }
     output_put(out, STR("]"));
+}
+
+void answer_put_text(const struct answer *answer, const struct tokenizer *tokenizer,
+                     struct stop_matcher *stop, struct output *out) {
+    struct piece_stream stream;
+    output_put(out, STR("\""));
+    piece_stream_begin(&stream, out, tokenizer, true);
+    piece_stream_stop_at(&stream, stop);
+    for (u32 i = 0; i < answer->n_ids; i++) piece_stream_put(&stream, answer->ids[i]);
+    piece_stream_end(&stream);
+    output_put(out, STR("\""));
 }
 
 void answer_print_json(const struct answer *answer, struct generate_options *g,
@@ -226,14 +242,12 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
     output_put_ids(out, prompt->ids, prompt->n);
     output_put(out, STR(",\"tokens\":"));
     output_put_ids(out, answer->ids, answer->n_ids);
-    output_put(out, STR(",\"text\":\""));
-    struct piece_stream stream;
-    piece_stream_begin(&stream, out, tokenizer, true);
-    piece_stream_stop_at(&stream, &g->stop);
-    for (u32 i = 0; i < answer->n_ids; i++) piece_stream_put(&stream, answer->ids[i]);
-    piece_stream_end(&stream);
-    output_put(out, STR("\""));
-    if (answer->logprobs != NULL) put_logprobs(out, tokenizer, answer);
+    output_put(out, STR(",\"text\":"));
+    answer_put_text(answer, tokenizer, &g->stop, out);
+    if (answer->logprobs != NULL) {
+        output_put(out, STR(",\"logprobs\":"));
+        answer_put_logprobs(out, tokenizer, answer);
+    }
     output_format(out, ",\"finish_reason\":\"%s\",\"seed\":%llu", finish_name(answer),
                   g->sampling.seed);
     output_format(out,

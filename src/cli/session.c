@@ -100,6 +100,9 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     if (status != SOV_OK) status = name_file(options->model_path, fault);
     if (status == SOV_OK && depth == SESSION_ENGINE) {
         options->engine.tokenizer = session->vocabulary.tokenizer;
+        options->engine.stop_word = platform_suspend_word();
+        options->engine.has_janet = true;
+        power_begin(&session->power, options->power_folder);
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {
             status = engine_open(&session->model, &options->engine, &session->engine, fault);
@@ -107,6 +110,11 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     if (status != SOV_OK) session_close(session);
     return status;
+}
+
+struct engine_inputs session_inputs(struct session *session) {
+    u64 now_ns = platform_monotonic_ns();
+    return (struct engine_inputs){now_ns, power_poll(&session->power, now_ns)};
 }
 
 void session_close(struct session *session) {

@@ -599,6 +599,39 @@ static void admissions(struct engine *engine) {
     }
 }
 
+// The values are in range: they were made from what these ranges come from.
+static void set_janet(struct engine *engine, u32 slot, u32 value) {
+    struct sov_fault fault = {0};
+    enum sov_status status = janet_set(engine->janet, slot, value, &fault);
+    assert(status == SOV_OK);
+}
+
+// After the commit (J2).
+static void show_janet(struct engine *engine, enum power_state power) {
+    if (engine->janet == NULL) return;
+    u32 n_pending = 0;
+    for (u32 i = 0; i < engine->scheduler.n_live; i++) {
+        u32 slot = engine->scheduler.order[i];
+        enum sequence_state state = engine->scheduler.sequences[slot].state;
+        n_pending += state == SEQUENCE_IDLE || state == SEQUENCE_SWAP;
+    }
+    set_janet(engine, JANET_PENDING, n_pending);
+    set_janet(engine, JANET_BATCH, MIN(engine->report.n_rows, (u32)ENGINE_BUDGET_MAX));
+    set_janet(engine, JANET_KV_USED, engine->kv.config.n_blocks - kv_blocks_available(&engine->kv));
+    set_janet(engine, JANET_POWER, power);
+    for (u32 i = 0; i < engine->report.n_outputs; i++) {
+        const struct engine_output *output = &engine->outputs[i];
+        const struct sov_event *event = &output->event;
+        if (event->type != EVENT_TOKEN) continue;
+        set_janet(engine, JANET_SEQUENCE, (u32)(output->sequence % SOV_MAX_SEQS));
+        set_janet(engine, JANET_GENERATED, event->committed_token_count % ENGINE_CHECKPOINT_TOKENS);
+        for (u32 k = 0; event->has_receipt && k < SHA256_BYTES / 4; k++) {
+            set_janet(engine, JANET_RECEIPT + k,
+                      load_u32(event->checkpoint_receipt_hash.bytes + 4 * k));
+        }
+    }
+}
+
 static struct sched_limits limits_of(const struct engine *engine, enum power_state power) {
     u32 divisor = power == POWER_LOW_BATTERY ? LOW_BATTERY_DIVISOR : 1;
     return (struct sched_limits){
@@ -634,6 +667,7 @@ enum sov_status engine_step(struct engine *engine, const struct engine_inputs *i
         engine->statistics.n_rows += engine->report.n_rows;
     }
     engine->report.n_live = engine->scheduler.n_live;
+    show_janet(engine, inputs->power);
     *report = engine->report;
     return SOV_OK;
 }

@@ -66,6 +66,8 @@ struct engine_config {
     const struct tokenizer *tokenizer; // for end tokens; NULL: there are none
     struct sha256_digest model_digest; // part of every event chain and prefix key; zero: not known
     const struct checkpoint_store *store; // NULL: one in memory
+    const u32 *stop_word;                 // see cpu_set_stop_word; NULL: nothing stops a step
+    bool has_janet;                       // show what is going on in the Janet array
     const struct engine_backend *backend; // NULL: the CPU's
     // For tests; NULL: nothing is asked. Called before every operation of a step that can fail; a
     // status other than SOV_OK is taken for that operation's.

@@ -190,6 +190,7 @@ static enum sov_status create_backend(struct engine *engine, struct sov_fault *f
     if (engine->config.level >= CPU_LEVEL_AVX2) op_fill_avx2(&kernels);
     struct cpu_config cpu = cpu_config_of(&engine->config, &kernels);
     enum sov_status status = cpu_create(&engine->plan, &cpu, &engine->arena, &engine->cpu, fault);
+    if (status == SOV_OK) cpu_set_stop_word(engine->cpu, engine->config.stop_word);
     engine->backend = (struct engine_backend){engine->cpu, cpu_backend};
     return status;
 }
@@ -276,8 +277,10 @@ enum sov_status engine_open(const struct model *model, const struct engine_confi
     engine->model = model;
     engine->config = *config;
     engine->arena = arena;
-    status = create_parts(engine, fault);
+    if (config->has_janet) status = janet_open(&engine->janet, fault);
+    if (status == SOV_OK) status = create_parts(engine, fault);
     if (status != SOV_OK) {
+        if (engine->janet != NULL) janet_close(engine->janet);
         platform_memory_unmap(mapped, memory.total);
         return status;
     }
@@ -288,5 +291,6 @@ enum sov_status engine_open(const struct model *model, const struct engine_confi
 
 void engine_close(struct engine *engine) {
     if (engine->cpu != NULL) cpu_destroy(engine->cpu);
+    if (engine->janet != NULL) janet_close(engine->janet);
     platform_memory_unmap(engine->arena.base, engine->arena.size);
 }

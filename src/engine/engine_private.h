@@ -11,6 +11,7 @@
 // them belong to committed tokens.
 #pragma once
 #include "engine/engine.h"
+#include "engine/janet.h"
 
 // Tokens of one sequence that outputs of a step may speak of: what was staged, and one new one.
 #define STAGED_SLOTS (ENGINE_RUN_AHEAD_MAX + 2)
@@ -50,7 +51,8 @@ struct engine {
     struct plan plan;
     struct kv_allocator kv;
     struct scheduler scheduler;
-    struct cpu *cpu; // NULL over another backend
+    struct cpu *cpu;     // NULL over another backend
+    struct janet *janet; // or NULL
     struct engine_backend backend;
     struct checkpoint_memory checkpoints;
     struct checkpoint_store store;

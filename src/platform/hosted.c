@@ -9,6 +9,7 @@
 // H1. The numbers, messages and rules of linux.c hold here too; tests/test_platform.c runs on both.
 // H2. Signals of platform_watch_interrupt reach the first thread only; started threads block them.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #include "freestanding/mem.h"
+#include "freestanding/text.h"
 #include "platform/platform.h"
 #include "platform/system_errors.h"
 
@@ -53,6 +55,7 @@ static struct {
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
     u32 interrupted; // the number of a watched signal that came
+    u32 suspended;   // by SIGUSR1, until SIGUSR2
     pthread_mutex_t wait_mutex;
     pthread_cond_t wait_condition;
 } hosted = {.wait_mutex = PTHREAD_MUTEX_INITIALIZER, .wait_condition = PTHREAD_COND_INITIALIZER};
@@ -231,6 +234,24 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
     return SOV_OK;
 }
 
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) return system_fail(fault, "open", path, errno);
+    struct text out = text_over(names, capacity);
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        struct str name = str_from_z(entry->d_name);
+        if (str_equal(name, STR(".")) || str_equal(name, STR(".."))) continue;
+        text_put(&out, name);
+        text_put_byte(&out, 0);
+    }
+    closedir(folder);
+    if (out.truncated) return fault_set(fault, SOV_ERR_LIMIT, "list %s: too many names", path);
+    *n_bytes = out.len;
+    return SOV_OK;
+}
+
 bool platform_is_terminal(int descriptor) { return isatty(descriptor) == 1; }
 
 // --- the terminal ---
@@ -285,6 +306,20 @@ void *platform_memory_map(usize bytes) {
     u8 *memory = reserve_guarded(mapped);
     if (memory == NULL) return NULL;
     if (mprotect(memory, mapped, PROT_READ | PROT_WRITE) != 0) {
+        release_guarded(memory, mapped);
+        return NULL;
+    }
+    ASAN_POISON_MEMORY_REGION(memory + bytes, mapped - bytes);
+    __atomic_fetch_add(&hosted.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return memory;
+}
+
+void *platform_memory_map_at(void *address, usize bytes) {
+    usize mapped = whole_pages(bytes);
+    u8 *memory = mmap(address, mapped + PAGE_BYTES, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    if (memory != address || mprotect(memory, mapped, PROT_READ | PROT_WRITE) != 0) {
         release_guarded(memory, mapped);
         return NULL;
     }
@@ -447,6 +482,19 @@ void platform_wake_all(const u32 *word) {
 }
 
 // --- signals ---
+
+static void on_power(int number) {
+    __atomic_store_n(&hosted.suspended, number == SIGUSR1 ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+void platform_watch_power(void) {
+    struct sigaction action = {.sa_handler = on_power};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+}
+
+const u32 *platform_suspend_word(void) { return &hosted.suspended; }
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {

@@ -37,6 +37,7 @@ static struct {
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
     u32 interrupted; // the number of a watched signal that came
+    u32 suspended;   // by SIGUSR1, until SIGUSR2
 } linux_state;
 
 // --- typed system calls ---
@@ -141,6 +142,14 @@ static i64 call_mmap(usize bytes, u32 protection, u32 flags, int descriptor) {
     return linux_syscall(LINUX_MMAP, 0, bytes, protection, flags, (u64)(i64)descriptor, 0);
 }
 
+#define MAP_FIXED_NOREPLACE 0x100000
+
+static i64 call_mmap_at(void *address, usize bytes) {
+    u32 flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    return linux_syscall(LINUX_MMAP, (u64)address, bytes, PROT_READ | PROT_WRITE, flags, (u64)-1,
+                         0);
+}
+
 static i64 call_mprotect(void *memory, usize bytes, u32 protection) {
     return linux_syscall(LINUX_MPROTECT, (u64)memory, bytes, protection, 0, 0, 0);
 }
@@ -192,6 +201,8 @@ struct linux_sigaction {
 #define SIGNAL_BIT(number) (1ull << ((number)-1))
 #define SIGINT 2
 #define SIGABRT 6
+#define SIGUSR1 10
+#define SIGUSR2 12
 #define SIGPIPE 13
 #define SIGTERM 15
 #define SIG_DFL NULL
@@ -395,6 +406,34 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
     return SOV_OK;
 }
 
+// The kernel's entry of a folder: inode, offset, length of the entry, type, then the name.
+#define DIRENT_LENGTH_OFF 16
+#define DIRENT_NAME_OFF 19
+#define O_DIRECTORY 0200000
+
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) {
+    i64 opened = call_open(path, O_RDONLY | O_CLOEXEC | O_DIRECTORY, 0);
+    if (opened < 0) return system_fail(fault, "open", path, -opened);
+    struct text out = text_over(names, capacity);
+    u8 entries[4096];
+    i64 n;
+    while ((n = linux_syscall(LINUX_GETDENTS64, (u64)opened, (u64)entries, sizeof entries, 0, 0,
+                              0)) > 0) {
+        for (i64 at = 0; at < n; at += load_u16(entries + at + DIRENT_LENGTH_OFF)) {
+            struct str name = str_from_z((const char *)entries + at + DIRENT_NAME_OFF);
+            if (str_equal(name, STR(".")) || str_equal(name, STR(".."))) continue;
+            text_put(&out, name);
+            text_put_byte(&out, 0);
+        }
+    }
+    call_close((int)opened);
+    if (n < 0) return system_fail(fault, "list", path, -n);
+    if (out.truncated) return fault_set(fault, SOV_ERR_LIMIT, "list %s: too many names", path);
+    *n_bytes = out.len;
+    return SOV_OK;
+}
+
 bool platform_is_terminal(int descriptor) {
     struct linux_termios settings;
     return call_ioctl(descriptor, IOCTL_TCGETS, &settings) == 0;
@@ -439,6 +478,17 @@ void *platform_memory_map(usize bytes) {
     if (mapped < 0) return NULL;
     __atomic_fetch_add(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
     return pointer_from(mapped);
+}
+
+void *platform_memory_map_at(void *address, usize bytes) {
+    i64 mapped = call_mmap_at(address, bytes);
+    if (mapped < 0) return NULL;
+    if (pointer_from(mapped) != address) { // a kernel before 4.17 takes the flag for a hint
+        call_munmap(pointer_from(mapped), bytes);
+        return NULL;
+    }
+    __atomic_fetch_add(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return address;
 }
 
 void platform_memory_unmap(void *memory, usize bytes) {
@@ -650,6 +700,22 @@ __attribute__((naked)) static void signal_restorer(void) {
             "syscall");
 }
 static_assert(LINUX_RT_SIGRETURN == 15, "the number in signal_restorer");
+
+static void on_power(int number) {
+    __atomic_store_n(&linux_state.suspended, number == SIGUSR1 ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+void platform_watch_power(void) {
+    const struct linux_sigaction action = {
+        .handler = on_power,
+        .flags = SA_RESTORER,
+        .restorer = signal_restorer,
+    };
+    call_rt_sigaction(SIGUSR1, &action);
+    call_rt_sigaction(SIGUSR2, &action);
+}
+
+const u32 *platform_suspend_word(void) { return &linux_state.suspended; }
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {

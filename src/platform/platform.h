@@ -63,6 +63,10 @@ enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *f
 // only those who ask.
 enum sov_status platform_lock(int descriptor, struct sov_fault *fault) MUST_CHECK;
 bool platform_is_terminal(int descriptor);
+// The names in a folder but "." and "..", zero-terminated, one behind the other, in the order of
+// the system. Names that do not fit the capacity are SOV_ERR_LIMIT.
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) MUST_CHECK;
 
 // --- the terminal ---
 // Settings of a terminal, as the system keeps them.
@@ -80,6 +84,8 @@ u32 platform_terminal_columns(int descriptor); // 0 when the system does not kno
 // Zeroed pages, page-aligned; NULL when the system refuses. Counted by platform_memory_mapped.
 void *platform_memory_map(usize bytes) MUST_CHECK;
 void platform_memory_unmap(void *memory, usize bytes);
+// The same at an address, a multiple of 4096, where nothing is mapped yet; else NULL.
+void *platform_memory_map_at(void *address, usize bytes) MUST_CHECK;
 // A whole file, read-only and private, page-aligned. `bytes` must be its size and above 0. Reading
 // past the end of a file that was cut short afterwards ends the process by SIGBUS.
 enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
@@ -117,6 +123,10 @@ void platform_wait(const u32 *word, u32 expected);
 void platform_wake_all(const u32 *word);
 
 // --- signals ---
+// From now on SIGUSR1 sets the suspend word, and SIGUSR2 clears it.
+void platform_watch_power(void);
+// Not 0: the power is going, nothing may be computed. To be read atomically, by any thread.
+const u32 *platform_suspend_word(void);
 // From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 void platform_watch_interrupt(void);
 bool platform_interrupted(void);
