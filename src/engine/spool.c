@@ -325,7 +325,7 @@ static enum sov_status find_again(const struct spool *spool, const struct sov_ev
 static enum sov_status scan(struct spool *spool, struct spool_reader *reader,
                             struct sov_fault *fault) {
     for (;;) {
-        struct spool_record record;
+        struct spool_record record = {0};
         enum spool_found found = SPOOL_END;
         u64 offset = MAX(reader->offset, (u64)SPOOL_TAG_BYTES);
         enum sov_status status = spool_read(reader, &record, &found, fault);
