@@ -69,8 +69,9 @@ def answers(done):
 
 
 def figures(done):
-    found = re.search(rb"(\d+) steps, (\d+) swaps, (\d+) prompt tokens shared", done.stderr)
-    return dict(zip(("steps", "swaps", "shared"), map(int, found.groups())))
+    found = re.search(rb"(\d+) steps, (\d+) swaps \((\d+) to memory\), (\d+) prompt tokens",
+                      done.stderr)
+    return dict(zip(("steps", "swaps", "spills", "shared"), map(int, found.groups())))
 
 
 # --- the same bytes ---
@@ -109,10 +110,10 @@ def variants(context):
     for n in (7, 64, 256):
         for blocks in (tight, tight + 5, 4 * tight):
             options = ["--max-seqs", n, "--kv-blocks", blocks, "-t", "1"]
-            yield f"{n} at once in {blocks} blocks", (n, options, {})
+            yield f"{n} at once in {blocks} blocks", (n, options, swap if blocks < 2 * tight else {})
     few = ["--max-seqs", 64, "--kv-blocks", 2 * tight, "-t", "2"]
-    yield "swapped, computed again", (3, few, swap)
-    yield "swapped, spilled", (4, [*few, "--spill-blocks", 3 * tight], swap)
+    yield "swapped, computed again", (3, few, {**swap, "spills": False})
+    yield "swapped, spilled", (4, [*few, "--spill-blocks", 3 * tight], {**swap, "spills": True})
     yield "swapped, nothing shared", (5, [*few, "--no-prefix-sharing"], {**swap, **alone})
     yield "nothing shared", ("backwards", ["--no-prefix-sharing", "-t", "1"], alone)
     yield "small chunks", (6, ["--prefill-chunk", 5, "--max-seqs", 7, "-t", "2"], {})
@@ -122,10 +123,10 @@ def variants(context):
 
 
 def test_same_bytes(small):
-    lines = list(requests(200, 24, 40))
+    lines = list(requests(200, 24, 90))
     found = compare(small, lines, dict(variants(CONTEXT)))
     reasons = [answer["finish_reason"] for answer in found]
-    assert {"stop", "length"} == set(reasons) and min(map(reasons.count, set(reasons))) > 20
+    assert {"stop", "length"} == set(reasons) and min(map(reasons.count, set(reasons))) > 10
     for line, answer in zip(lines, found):
         assert answer["id"] == line["id"] and len(answer["tokens"]) <= line["max_tokens"]
         assert ("logprobs" in answer) == ("logprobs" in line)

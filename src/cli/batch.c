@@ -397,8 +397,8 @@ static void print_figures(const struct batch *b) {
                   b->shows ? "\r\033[K" : "", b->n_requests, b->n_errors, b->n_prompt_tokens,
                   b->n_tokens, seconds, seconds > 0 ? (f64)b->n_tokens / seconds : 0.0);
     struct engine_statistics e = engine_statistics_of(b->session->engine);
-    output_format(&err, "%llu steps, %llu swaps, %llu prompt tokens shared\n", e.n_steps, e.n_swaps,
-                  e.n_shared_tokens);
+    output_format(&err, "%llu steps, %llu swaps (%llu to memory), %llu prompt tokens shared\n",
+                  e.n_steps, e.n_swaps, e.n_spills, e.n_shared_tokens);
     if (b->spool != NULL) {
         output_format(&err, "events: %llu written, %llu were there%s\n", b->spool->n_events,
                       b->spool->n_skipped, b->spool_failed ? "; not all could be written" : "");
