@@ -46,6 +46,7 @@ ASAN_CLI := $(patsubst %.c,$(BUILD)/asan/%.o,$(CLI))
 FREE_TESTS := $(patsubst %,$(BUILD)/free/%,$(TESTS))
 ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 
+comma := ,
 .PHONY: all tests check check-full tidy bench install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -66,13 +67,17 @@ $(BUILD)/sov-asan: $(ASAN_CLI) $(ASAN_CORE)
 	@echo '  LINK $@'
 	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
 
+# sim_engine.c stands between the engine and the platform: it defines __wrap_ of these.
+$(BUILD)/free/sim_engine $(BUILD)/asan/sim_engine: TEST_LINK := \
+    $(patsubst %,-Wl$(comma)--wrap=platform_%,memory_map memory_map_at thread_start)
+
 $(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
-	@$(CC) -o $@ $^ $(LINK_STATIC)
+	@$(CC) -o $@ $^ $(LINK_STATIC) $(TEST_LINK)
 
 $(ASAN_TESTS): $(BUILD)/asan/%: $(BUILD)/asan/tests/%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
 	@echo '  LINK $@'
-	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
+	@$(CC) $(ASAN_FLAGS) $(TEST_LINK) -pie -o $@ $^ -lpthread
 
 # The entry point must run on any x86-64, to say which CPU is needed; the memory functions must not
 # be compiled into calls to themselves.
@@ -123,7 +128,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 # fuzz_cli.c stands between the commands and the platform: it defines __wrap_ of these.
 WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
            terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
-           interrupted forget_interrupt watch_interrupt sleep
+           interrupted forget_interrupt watch_interrupt sleep can_read
 $(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
 # One planted bug per fuzzer must be found (tools/plant.py); the short form plants one only.

@@ -386,8 +386,8 @@ static void open_world(bool poisonous) {
 
 static void seeds(void) {
     bool full = test_option("FULL") != NULL;
-    u64 n_seeds = number_option("SEEDS", full ? 2000 : 100);
-    u64 n_steps = number_option("STEPS", full ? 500 : 300);
+    u64 n_seeds = number_option("SEEDS", full ? 20000 : 200);
+    u64 n_steps = number_option("STEPS", 500);
     u64 first = number_option("SEED", 1);
     if (test_option("SEED") != NULL) n_seeds = 1;
     open_world(true);
@@ -471,10 +471,65 @@ static void every_call(void) {
     tiny_close(&tiny);
 }
 
+// Opening an engine while the n-th of the platform's calls fails: refused, and nothing is left. The
+// linker puts these in front of the platform's functions.
+static u32 platform_calls_left; // until one fails; 0: none does
+
+static bool platform_fails(void) { return platform_calls_left != 0 && --platform_calls_left == 0; }
+
+void *__real_platform_memory_map(usize bytes);
+void *__wrap_platform_memory_map(usize bytes);
+void *__wrap_platform_memory_map(usize bytes) {
+    return platform_fails() ? NULL : __real_platform_memory_map(bytes);
+}
+
+void *__real_platform_memory_map_at(void *address, usize bytes);
+void *__wrap_platform_memory_map_at(void *address, usize bytes);
+void *__wrap_platform_memory_map_at(void *address, usize bytes) {
+    return platform_fails() ? NULL : __real_platform_memory_map_at(address, bytes);
+}
+
+enum sov_status __real_platform_thread_start(platform_thread_main *main, void *argument,
+                                             struct platform_thread **thread,
+                                             struct sov_fault *fault);
+enum sov_status __wrap_platform_thread_start(platform_thread_main *main, void *argument,
+                                             struct platform_thread **thread,
+                                             struct sov_fault *fault);
+enum sov_status __wrap_platform_thread_start(platform_thread_main *main, void *argument,
+                                             struct platform_thread **thread,
+                                             struct sov_fault *fault) {
+    if (platform_fails()) return fault_set(fault, SOV_ERR_IO, "simulated: thread");
+    return __real_platform_thread_start(main, argument, thread, fault);
+}
+
+static void every_platform_call(void) {
+    open_world(false);
+    struct engine_config config = {
+        .context = CONTEXT, .max_seqs = 5, .n_threads = 4, .has_janet = true};
+    struct sov_fault fault = {0};
+    CHECK(engine_config_resolve(&config, &tiny.model, &fault) == SOV_OK);
+    enum sov_status status = SOV_ERR_MEMORY;
+    u32 n = 0;
+    while (status != SOV_OK && n < 100) {
+        struct engine *engine = NULL;
+        u64 mapped = platform_memory_mapped();
+        fault = (struct sov_fault){0};
+        platform_calls_left = ++n;
+        status = engine_open(&tiny.model, &config, &engine, &fault);
+        platform_calls_left = 0;
+        CHECK((status == SOV_OK) == (fault.status == SOV_OK) && status == fault.status);
+        if (status == SOV_OK) engine_close(engine);
+        CHECK_MSG(platform_memory_mapped() == mapped, "call %u: memory is left", n);
+    }
+    CHECK_MSG(n == 7, "%u calls", n); // plan, arena, Janet, three threads, and one that needs none
+    tiny_close(&tiny);
+}
+
 static const struct test_case cases[] = {
     {"seeds", seeds},
     {"real_model", real_model},
     {"every_call", every_call},
+    {"every_platform_call", every_platform_call},
 };
 
 int program_main(const struct platform_start *start) {
