@@ -533,7 +533,8 @@ void kv_assert_consistent(const struct kv_allocator *kv) {
     for (u32 i = 0; i < kv->n_buckets; i++) {
         for (u32 b = kv->buckets[i]; b != KV_NONE; b = kv->blocks[b].next) {
             assert(bucket_of(kv, &kv->blocks[b].parent, kv->blocks[b].tokens[0]) == i);
-            assert(++n_found <= n_indexed && kv->blocks[b].n_tokens > 0);
+            n_found++; // a circle ends here
+            assert(n_found <= n_indexed && kv->blocks[b].n_tokens > 0);
         }
     }
     assert(n_found == n_indexed);
