@@ -241,6 +241,7 @@ BAD = [  # line, code, part of the message
     ({**OPENAI, "url": "/v1/embeddings", "body": {"input": "x"}}, "ARGUMENT", "/v1/chat/completions"),
     ({"custom_id": "c", "body": {"prompt": "x"}}, "ARGUMENT", "url is missing"),
     (OPENAI, "ARGUMENT", "body is missing"),
+    ({**OPENAI, "methood": "POST", "body": {"prompt": "x"}}, "ARGUMENT", 'no field "methood"'),
     ({**OPENAI, "body": "x"}, "ARGUMENT", "body: an object"),
     ({**OPENAI, "body": {}}, "ARGUMENT", "prompt is missing"),
     ({**OPENAI, "body": {"prompt": "x", "n": 2}}, "ARGUMENT", "n: a whole number from 1 to 1"),

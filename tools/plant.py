@@ -64,6 +64,21 @@ PLANTS = {
         "if (value == NULL && i + 1 == start->n_args) {",
         "if (value == NULL && i == start->n_args) {",
         "an option at the end takes its value from behind the arguments"),
+    "again": Plant(
+        "fuzz_events", "src/engine/spool.c",
+        "if (there.sequence_id != event->sequence_id || there.number != event->number) continue;",
+        "if (there.sequence_id != event->sequence_id) continue;",
+        "an event is compared with another of its sequence"),
+    "tail": Plant(
+        "fuzz_events", "src/engine/spool.c",
+        "spool->cut_bytes = reader->tail_bytes;",
+        "spool->cut_bytes = 0;",
+        "the tail of a spool is not cut before events are appended"),
+    "limit": Plant(
+        "fuzz_batch", "src/cli/batch_request.c",
+        "if (source.len > BATCH_ID_BYTES_MAX) {",
+        "if (source.len > 2 * BATCH_ID_BYTES_MAX) {",
+        "an id may be longer than its room"),
     "twice": Plant(
         "fuzz_json", "src/freestanding/json.c",
         "if (!json->nodes[a].escaped && !json->nodes[b].escaped) return str_compare(x, y);",

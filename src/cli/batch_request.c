@@ -314,6 +314,22 @@ static u32 member(const struct json *json, u32 object, struct str name) {
     return node == JSON_NONE || json->nodes[node].kind == JSON_NULL ? JSON_NONE : node;
 }
 
+static enum sov_status check_envelope_names(const struct json *json, struct sov_fault *fault) {
+    for (u32 i = json_first(0); i != json_end(json, 0); i = json_next(json, i + 1)) {
+        static const char *const names[] = {"custom_id", "method", "url", "body"};
+        bool is_known = json->nodes[i + 1].kind == JSON_NULL;
+        for (u32 k = 0; k < COUNT_OF(names); k++) {
+            is_known = is_known || json_string_equal(json, i, str_from_z(names[k]));
+        }
+        struct str name = json_source(json, i);
+        if (!is_known) {
+            return fault_set(fault, SOV_ERR_ARGUMENT, "a request has no field \"%.*s\"",
+                             STR_ARG(name));
+        }
+    }
+    return SOV_OK;
+}
+
 // The envelope of OpenAI's shape; *body is what is in it.
 static enum sov_status read_envelope(const struct json *json, struct batch_request *r, u32 *body,
                                      struct sov_fault *fault) {
@@ -323,6 +339,7 @@ static enum sov_status read_envelope(const struct json *json, struct batch_reque
     r->shape = BATCH_COMPLETION;
     if (id == JSON_NONE) return fault_set(fault, SOV_ERR_ARGUMENT, "custom_id is missing");
     enum sov_status status = read_id(json, id, "custom_id", &r->id, fault);
+    if (status == SOV_OK) status = check_envelope_names(json, fault);
     if (status != SOV_OK) return status;
     if (method != JSON_NONE && !json_string_equal(json, method, STR("POST"))) {
         return wrong("method", "\"POST\"", json, method, fault);

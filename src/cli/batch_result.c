@@ -113,7 +113,7 @@ static void put_completion_logprobs(struct output *out, const struct batch_resul
     output_put(out, STR("],\"top_logprobs\":["));
     for (u32 i = 0; i < a->n_ids; i++) {
         if (i > 0) output_put(out, STR(","));
-        put_top(out, r->tokenizer, a->top + (u64)i * a->n_top, a->n_top);
+        put_top(out, r->tokenizer, a->n_top > 0 ? &a->top[i * a->n_top] : NULL, a->n_top);
     }
     output_put(out, STR("],\"text_offset\":["));
     u64 offset = 0;
