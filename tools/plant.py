@@ -64,11 +64,11 @@ PLANTS = {
         "if (value == NULL && i + 1 == start->n_args) {",
         "if (value == NULL && i == start->n_args) {",
         "an option at the end takes its value from behind the arguments"),
-    "again": Plant(
+    "head": Plant(
         "fuzz_events", "src/engine/spool.c",
-        "if (there.sequence_id != event->sequence_id || there.number != event->number) continue;",
-        "if (there.sequence_id != event->sequence_id) continue;",
-        "an event is compared with another of its sequence"),
+        "*tail_bytes = at + bytes.len - offset;",
+        "*tail_bytes = at - offset;",
+        "a tail shorter than the head of a frame is not seen"),
     "tail": Plant(
         "fuzz_events", "src/engine/spool.c",
         "spool->cut_bytes = reader->tail_bytes;",
