@@ -60,7 +60,7 @@ struct sha256_digest sequence_origin(const struct engine *engine,
 
 static struct kv_key key_of(struct sha256 *h) {
     struct sha256_digest digest = sha256_end(h);
-    struct kv_key key;
+    struct kv_key key = {0};
     static_assert(sizeof key == sizeof digest, "a key is a digest");
     memcpy(key.bytes, digest.bytes, sizeof key.bytes);
     return key;

@@ -55,9 +55,9 @@ bool sha256_has_shani(void) {
     return (ebx & LEAF7_EBX_SHA) != 0;
 }
 
-// The choice is remembered: cpuid leaves a virtual machine, which takes longer than hashing an event
-// does (14 of 16 us a token were spent on it). It is a constant of the machine, and any thread
-// that finds it unknown finds out the same.
+// The choice is remembered: cpuid leaves a virtual machine, which takes longer than hashing an
+// event does (14 of 16 us a token were spent on it). It is a constant of the machine, and any
+// thread that finds it unknown finds out the same.
 static sha256_blocks_fn *best_blocks(void) {
     enum { UNKNOWN, PORTABLE, SHANI };
     static u32 known;
