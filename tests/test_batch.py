@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -160,7 +161,7 @@ def test_sanitizers(small):
 
 @pytest.mark.skipif(not sov.FULL, reason="long form")
 def test_same_bytes_smollm2():
-    lines = list(requests(200, 40, 32))
+    lines = list(requests(200, 20, 12))
     some = {name: row for name, row in variants(512).items() if "blocks" not in name}
     some = {name: (order, ["-c", 512, *options], wanted) for name, (order, options, wanted)
             in some.items() if name != "scalar kernels"}
@@ -290,6 +291,26 @@ def test_bad_lines(small):
     twice = found.pop(len(lines))
     assert "same id" in twice["error"]["message"] and not found
     assert f"{len(BAD) + 4} requests, {len(BAD) + 1} errors".encode() in done.stderr
+
+
+def test_one_fails(tmp_path):
+    """A token whose weights overflow ends the sequences that have it, with the reason; the others,
+    in the same batches, give what they give alone."""
+    path = chat_models.write_model(tmp_path / "m.gguf", chat_models.bpe_keys(None), n_layer=1,
+                                   n_embd=64, n_head=2, n_head_kv=1, type="F32", types={}, tied=False)
+    data = bytearray(path.read_bytes())
+    tensors = json.loads(sov.succeed("inspect", path, "--tensors", "--json").stdout)["tensors"]
+    begin = len(data) - sum((tensor["bytes"] + 31) // 32 * 32 for tensor in tensors)
+    at = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8 + 4
+    row = begin + struct.unpack_from("<Q", data, at)[0] + 7 * 64 * 4
+    data[row:row + 64 * 4] = struct.pack("<64f", *[3e38] * 64)
+    path.write_bytes(data)
+    base = {"max_tokens": 5, "ignore_eos": True, "temperature": 0, "logit_bias": {"7": -1e6}}
+    lines = [{"id": i, "tokens": [60 + i, 61, 7 if i == 2 else 62], **base} for i in range(4)]
+    found = {a["id"]: a for a in answers(batch(path, lines, code=1))}
+    assert found[2]["error"]["code"] == "SOV_ERR_NON_FINITE" and found[2]["line"] == 3
+    for i in (0, 1, 3):
+        assert answers(batch(path, [lines[i]])) == [found[i]]
 
 
 def test_line_too_long(small):
