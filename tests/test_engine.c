@@ -366,7 +366,10 @@ static void refused_requests(void) {
     CHECK(step_once(engine, &event, &fault) == SOV_OK && event.n_rows == 0); // nothing to do
     CHECK(admit(engine, &good, &fault) == SOV_OK);
     engine_sequence refused = 0;
-    CHECK(engine_submit(engine, &good, &refused, &fault) == SOV_ERR_STATE); // busy
+    CHECK(engine_submit(engine, &good, &refused, &fault) == SOV_ERR_ARGUMENT); // the same id
+    struct engine_request second = good;
+    second.id = 1;
+    CHECK(engine_submit(engine, &second, &refused, &fault) == SOV_ERR_STATE); // busy
     CHECK(refused == 0);
     struct outcome outcome = {0};
     run_on(engine, &outcome);

@@ -113,12 +113,14 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
     enum sov_status status = SOV_OK;
     while (status == SOV_OK && !x->has_ended) {
         bool nobody_reads = platform_interrupted() || x->out->status != SOV_OK;
-        if (nobody_reads && answer->finish == FINISH_NONE) answer->cancelled = true;
+        if (nobody_reads && answer->finish == FINISH_NONE && !answer->cancelled) {
+            session_checkpoint(x->session);
+            answer->cancelled = true;
+        }
         if (nobody_reads || answer->finish != FINISH_NONE) {
             engine_cancel(x->session->engine, x->sequence);
         }
         struct engine_inputs inputs = session_inputs(x->session);
-        if (nobody_reads) inputs.power = POWER_ACTIVE; // the end needs no computing
         struct engine_report report;
         status = engine_step(x->session->engine, &inputs, &report, fault);
         if (status != SOV_OK) break;

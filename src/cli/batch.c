@@ -412,6 +412,7 @@ static enum sov_status run_steps(struct batch *b, bool *is_cancelled, struct sov
     bool has_more = true;
     while (has_more || b->n_live > 0) {
         if (platform_interrupted() || b->out->status != SOV_OK) { // or nobody reads any more
+            if (!*is_cancelled && platform_interrupted()) session_checkpoint(b->session);
             *is_cancelled = *is_cancelled || platform_interrupted();
             has_more = false;
             for (u32 i = 0; i < b->n_slots; i++) {

@@ -165,6 +165,9 @@ void session_close(struct session *session);
 // What a step of the session's engine is told: the clock and the power state.
 struct engine_inputs session_inputs(struct session *session);
 #define SESSION_SUSPENDED_NS 20000000 // between steps while nothing may be computed
+// Before a signal ends what runs: has every running sequence checkpointed, if that can be had
+// within two seconds.
+void session_checkpoint(struct session *session);
 
 // --- input ---
 // A whole file, or stdin for the path "-"; mapped memory, given back by file_free.

@@ -114,7 +114,23 @@ enum sov_status session_open(struct session *session, struct model_options *opti
 
 struct engine_inputs session_inputs(struct session *session) {
     u64 now_ns = platform_monotonic_ns();
-    return (struct engine_inputs){now_ns, power_poll(&session->power, now_ns)};
+    struct engine_inputs inputs = {now_ns, power_poll(&session->power, now_ns)};
+    // What a signal ends needs no computing, and must not wait for the power to come back.
+    if (platform_interrupted()) inputs.power = POWER_ACTIVE;
+    return inputs;
+}
+
+#define CHECKPOINT_TRIES 100
+
+void session_checkpoint(struct session *session) {
+    struct engine_inputs inputs = {platform_monotonic_ns(), POWER_SUSPEND};
+    for (u32 i = 0; i < CHECKPOINT_TRIES; i++) {
+        struct engine_report report;
+        struct sov_fault fault = {0};
+        enum sov_status status = engine_step(session->engine, &inputs, &report, &fault);
+        if (status != SOV_OK || report.is_suspended) return;
+        platform_sleep(SESSION_SUSPENDED_NS);
+    }
 }
 
 void session_close(struct session *session) {

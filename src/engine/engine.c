@@ -80,6 +80,13 @@ enum sov_status engine_submit(struct engine *engine, const struct engine_request
                               engine_sequence *sequence, struct sov_fault *fault) {
     enum sov_status status = check_request(engine, request, fault);
     if (status != SOV_OK) return status;
+    for (u32 i = 0; i < engine->config.max_seqs; i++) {
+        if (engine->sequences[i].handle == 0 || engine->sequences[i].request.id != request->id) {
+            continue;
+        }
+        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %llu is there already",
+                         request->id);
+    }
     u32 slot = sched_submit(&engine->scheduler, request->n_tokens);
     if (slot == SOV_MAX_SEQS) {
         return fault_set(fault, SOV_ERR_STATE, "the engine is busy with %u sequences",

@@ -84,7 +84,7 @@ struct engine_memory {
 };
 
 struct engine_request {
-    u64 id;             // of the caller; names the sequence in events and checkpoints
+    u64 id; // of the caller, each live one another; names the sequence in events and checkpoints
     const u32 *tokens;  // [n_tokens] the prompt; copied
     u32 n_tokens;       // 1 to the context
     u32 n_new_max;      // most tokens to generate; 0: up to the context
