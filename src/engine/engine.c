@@ -288,7 +288,7 @@ static void hold(struct engine *engine, struct sequence *q) {
     struct sched_sequence *s = scheduled(engine, q);
     const struct engine_request *request = &q->request;
     u32 n_staged = s->n_tokens - q->n_committed, newest = q->tokens[s->n_tokens - 1];
-    bool full = s->is_prepared && n_staged > engine->config.run_ahead;
+    bool full = s->is_prepared && (!q->is_begun || n_staged > engine->config.run_ahead);
     bool at_limit = s->n_tokens >= engine->config.context ||
                     (request->n_new_max != 0 && s->n_tokens - s->n_prompt >= request->n_new_max);
     bool at_end = n_staged > 0 && is_end(engine, request, newest);
@@ -357,6 +357,8 @@ static void settle(struct engine *engine, struct sequence *q) {
     struct sov_fault fault = {0};
     enum sov_status status = SOV_OK;
     if (!q->is_begun) {
+        // Nothing runs ahead of a checkpoint that nobody writes.
+        assert(scheduled(engine, q)->n_tokens == q->n_committed + 1);
         status = probe(engine, "checkpoint", &fault);
         if (status == SOV_OK) {
             struct str bytes = sequence_checkpoint(engine, q, &id);
@@ -366,7 +368,10 @@ static void settle(struct engine *engine, struct sequence *q) {
     }
     if (status == SOV_OK) status = probe(engine, "receipt", &fault);
     if (status == SOV_OK) status = store->poll(store->context, &id, &progress, &receipt, &fault);
-    if (status == SOV_OK && progress == CHECKPOINT_PENDING) return;
+    if (status == SOV_OK && progress == CHECKPOINT_PENDING) {
+        hold(engine, q);
+        return;
+    }
     if (status == SOV_OK) status = check_receipt(&id, &receipt, &fault);
     if (status != SOV_OK) {
         checkpoint_failed(engine, q, &fault);
