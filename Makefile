@@ -11,7 +11,7 @@
 # The sources of src/ are built in two flavours:
 #   build/free/   freestanding: no libc, no CRT. Linked into sov, sov-static and freestanding tests.
 #   build/asan/   hosted twin with AddressSanitizer and UBSan. Linked into hosted tests, sov-asan.
-# A file of src/ joins the build by existing; so does a program tests/test_NAME.c.
+# A file of src/ joins the build by existing; so does a program tests/test_NAME.c or sim_NAME.c.
 
 CC := gcc
 CLANG := clang
@@ -43,7 +43,7 @@ FREE_ONLY := src/freestanding/mem.c src/platform/linux.c src/platform/linux_star
 HOSTED_ONLY := src/platform/hosted.c
 CLI := $(wildcard src/cli/*.c)
 CORE := $(filter-out $(FREE_ONLY) $(HOSTED_ONLY) $(CLI),$(wildcard src/*/*.c))
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c tests/sim_*.c))
 
 FREE_CORE := $(patsubst %.c,$(BUILD)/free/%.o,$(CORE) $(FREE_ONLY))
 FREE_CLI := $(patsubst %.c,$(BUILD)/free/%.o,$(CLI))
@@ -52,6 +52,7 @@ ASAN_CLI := $(patsubst %.c,$(BUILD)/asan/%.o,$(CLI))
 FREE_TESTS := $(patsubst %,$(BUILD)/free/%,$(TESTS))
 ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 
+comma := ,
 .PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -72,13 +73,17 @@ $(BUILD)/sov-asan: $(ASAN_CLI) $(ASAN_CORE)
 	@echo '  LINK $@'
 	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
 
-$(BUILD)/free/test_%: $(BUILD)/free/tests/test_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
-	@echo '  LINK $@'
-	@$(CC) -o $@ $^ $(LINK_STATIC)
+# sim_engine.c stands between the engine and the platform: it defines __wrap_ of these.
+$(BUILD)/free/sim_engine $(BUILD)/asan/sim_engine: TEST_LINK := \
+    $(patsubst %,-Wl$(comma)--wrap=platform_%,memory_map memory_map_at thread_start)
 
-$(BUILD)/asan/test_%: $(BUILD)/asan/tests/test_%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
+$(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
-	@$(CC) $(ASAN_FLAGS) -pie -o $@ $^ -lpthread
+	@$(CC) -o $@ $^ $(LINK_STATIC) $(TEST_LINK)
+
+$(ASAN_TESTS): $(BUILD)/asan/%: $(BUILD)/asan/tests/%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
+	@echo '  LINK $@'
+	@$(CC) $(ASAN_FLAGS) $(TEST_LINK) -pie -o $@ $^ -lpthread
 
 # The entry point must run on any x86-64, to say which CPU is needed; the memory functions must not
 # be compiled into calls to themselves.
@@ -134,7 +139,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 # fuzz_cli.c stands between the commands and the platform: it defines __wrap_ of these.
 WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
            terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
-           interrupted forget_interrupt watch_interrupt
+           interrupted forget_interrupt watch_interrupt sleep can_read
 $(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
 # One planted bug per fuzzer must be found (tools/plant.py); the short form plants one only.

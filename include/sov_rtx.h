@@ -19,7 +19,8 @@
     X(10, SOV_ERR_KV_OWNER, "the KV block does not belong to the caller")        \
     X(11, SOV_ERR_ARGUMENT, "a value is out of its range")                       \
     X(12, SOV_ERR_STATE, "the call does not fit the present state")              \
-    X(13, SOV_ERR_INTERRUPTED, "stopped by a signal")
+    X(13, SOV_ERR_INTERRUPTED, "stopped by a signal")                            \
+    X(14, SOV_ERR_INTEGRITY, "it contradicts what was recorded")
 
 enum sov_status {
 #define SOV_STATUS_ENUM(code, name, text) name = (code),

@@ -188,31 +188,39 @@ static struct engine *open_engine(const struct model *model, enum cpu_level leve
 }
 
 // To the end of the context, or to the first refusal.
-static void step(struct engine *engine, const struct tokenizer *tokenizer, const u32 *prompt,
-                 u32 n_prompt, u32 n_vocab) {
+static void step(struct engine *engine, const u32 *prompt, u32 n_prompt, u32 n_vocab) {
     struct engine_request request = {.tokens = prompt,
                                      .n_tokens = n_prompt,
                                      .ignore_end = true,
+                                     .end_token = TOKEN_NONE,
                                      .n_logprobs = 3,
                                      .sampling = sample_params_default()};
     struct sov_fault fault = {0};
-    enum sov_status status = engine_admit(engine, &request, &fault);
+    engine_sequence sequence = 0;
+    enum sov_status status = engine_submit(engine, &request, &sequence, &fault);
     assert(status == SOV_OK);
-    u32 n_new = 0;
-    for (u32 i = 0; i <= n_prompt + N_NEW && engine_state(engine) != SEQUENCE_IDLE; i++) {
-        struct engine_event event;
-        status = engine_step(engine, tokenizer, &event, &fault);
-        if (status != SOV_OK) break;
-        assert(!event.has_token || event.token < n_vocab);
-        assert(event.n_top == (event.has_token ? MIN(3u, n_vocab) : 0));
-        n_new += event.has_token;
+    u32 n_new = 0, n_steps = 0;
+    struct engine_report report = {.n_live = 1};
+    while (report.n_live > 0) {
+        struct engine_inputs inputs = {.power = POWER_ACTIVE};
+        status = engine_step(engine, &inputs, &report, &fault);
+        assert(status == SOV_OK && n_steps++ <= n_prompt + N_NEW);
+        for (u32 i = 0; i < report.n_outputs; i++) {
+            const struct engine_output *output = &report.outputs[i];
+            bool has_token = output->event.type == EVENT_TOKEN;
+            assert(!has_token || output->event.sampled_token_id < n_vocab);
+            assert(!has_token || output->n_top == MIN(3u, n_vocab));
+            n_new += has_token;
+            if (output->fault != NULL) status = output->fault->status;
+        }
     }
+    engine_assert_consistent(engine);
     assert(status == SOV_OK || status == SOV_ERR_NON_FINITE);
     assert(status != SOV_OK || n_new == N_NEW);
 }
 
 // Logits two ways, compared; then a few tokens.
-static void run_model(const struct model *model, const struct tokenizer *tokenizer, u32 salt) {
+static void run_model(const struct model *model, u32 salt) {
     u32 n_vocab = model->params.n_vocab;
     u32 n_prompt = salt % 4 == 0 ? PROMPT_MAX : PROMPT_SHORT;
     u64 row_bytes = (u64)n_prompt * n_vocab * sizeof(f32);
@@ -233,7 +241,7 @@ static void run_model(const struct model *model, const struct tokenizer *tokeniz
         statuses[i] = engine_evaluate(engine, prompt, n_prompt, 0, take_row, &rows[i], &fault);
         assert(statuses[i] == SOV_OK || statuses[i] == SOV_ERR_NON_FINITE);
         assert(statuses[i] != SOV_OK || rows[i].n == n_prompt);
-        if (i == 1) step(engine, tokenizer, prompt, n_prompt, n_vocab);
+        if (i == 1) step(engine, prompt, n_prompt, n_vocab);
         engine_close(engine);
         assert(statuses[i] == statuses[0]);
         assert(statuses[i] != SOV_OK || memcmp(rows[i].values, rows[0].values, row_bytes) == 0);
@@ -268,7 +276,7 @@ static void try_model(const u8 *data, usize bytes) {
         struct vocabulary vocabulary;
         if (try_vocabulary(&model.gguf, &vocabulary)) {
             assert(tokenizer_n_tokens(vocabulary.tokenizer) == model.params.n_vocab);
-            run_model(&model, vocabulary.tokenizer, (u32)bytes + data[bytes - 1]);
+            run_model(&model, (u32)bytes + data[bytes - 1]);
             vocabulary_close(&vocabulary);
         }
     }

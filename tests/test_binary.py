@@ -26,7 +26,8 @@ TIMEOUT = 60
 PLATFORM_CALLS = {
     "read", "write", "open", "close", "fstat", "mmap", "mprotect", "munmap", "rt_sigaction",
     "rt_sigprocmask", "rt_sigreturn", "ioctl", "getpid", "clone", "exit", "gettid", "futex",
-    "sched_getaffinity", "clock_gettime", "exit_group", "tgkill", "ppoll", "getrandom",
+    "sched_getaffinity", "clock_gettime", "exit_group", "tgkill", "ppoll", "pread64", "getdents64",
+    "ftruncate", "flock", "getrandom",
 }
 COMPILER_HEADERS = {
     "limits.h", "stdarg.h", "stdbool.h", "stddef.h", "stdint.h", "float.h", "stdalign.h",

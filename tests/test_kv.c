@@ -221,6 +221,147 @@ static void random_walk(void) {
     close_fixture(&f);
 }
 
+// --- shared blocks ---
+
+static const struct kv_key root = {{1}};
+
+static void fill(struct fixture *f, u32 sequence, u32 n_tokens, u32 mark) {
+    CHECK(kv_allocate_blocks(&f->kv, sequence, n_tokens, NULL) == SOV_OK);
+    for (u32 t = kv_length(&f->kv, sequence); t < n_tokens; t++) {
+        u32 block = f->kv.tables[sequence * 6 + t / 16];
+        u64 at = block * f->kv.page_stride + t % 16 * f->kv.token_stride;
+        for (u32 layer = 0; layer < 2; layer++) {
+            store_u32(f->kv.k_plane + layer * f->kv.layer_stride + at, mark + t + 1000 * layer);
+            store_u32(f->kv.v_plane + layer * f->kv.layer_stride + at, mark + t + 5000 * layer);
+        }
+    }
+    u32 missing = n_tokens - kv_length(&f->kv, sequence);
+    CHECK(kv_append_tokens(&f->kv, sequence, missing, NULL) == SOV_OK);
+}
+
+static bool holds(const struct fixture *f, u32 sequence, u32 begin, u32 end, u32 mark) {
+    bool right = true;
+    for (u32 t = begin; t < end; t++) {
+        u32 block = f->kv.tables[sequence * 6 + t / 16];
+        u64 at = block * f->kv.page_stride + t % 16 * f->kv.token_stride;
+        for (u32 layer = 0; layer < 2; layer++) {
+            const u8 *k = f->kv.k_plane + layer * f->kv.layer_stride + at;
+            const u8 *v = f->kv.v_plane + layer * f->kv.layer_stride + at;
+            right = right && load_u32(k) == mark + t + 1000 * layer;
+            right = right && load_u32(v) == mark + t + 5000 * layer;
+        }
+    }
+    return right;
+}
+
+static void sharing(void) {
+    struct fixture f;
+    open_fixture(&f, &small, false);
+    u32 tokens[32], other[16], block = 99;
+    for (u32 i = 0; i < 32; i++) tokens[i] = i;
+    for (u32 i = 0; i < 16; i++) other[i] = i < 5 ? i : 77;
+    fill(&f, 0, 20, 100);
+    kv_publish(&f.kv, 0, 0, &root, tokens, 16);
+    struct kv_key next = {{2}};
+    kv_publish(&f.kv, 0, 1, &next, tokens + 16, 4); // in progress
+    // Found by key and tokens, as far as they are the same.
+    CHECK(kv_find(&f.kv, &root, tokens, 16, &block) == 16 && block == 0);
+    CHECK(kv_find(&f.kv, &root, other, 16, &block) == 5);
+    CHECK(kv_find(&f.kv, &root, tokens, 7, &block) == 7);
+    CHECK(kv_find(&f.kv, &next, tokens + 16, 16, &block) == 4 && block == 1);
+    CHECK(kv_find(&f.kv, &next, tokens, 16, &block) == 0);
+    struct kv_key third = {{3}};
+    CHECK(kv_find(&f.kv, &third, tokens, 16, &block) == 0);
+    // Two tables, one block; the one in progress is copied when either is written to.
+    CHECK(kv_share(&f.kv, 1, 0, 16, NULL) == SOV_OK && kv_share(&f.kv, 1, 1, 3, NULL) == SOV_OK);
+    CHECK(kv_length(&f.kv, 1) == 19 && f.kv.blocks[0].refs == 2 && f.kv.blocks[1].refs == 2);
+    CHECK(kv_share(&f.kv, 1, 0, 16, NULL) == SOV_ERR_STATE);     // not at a border
+    CHECK(kv_share(&f.kv, 2, 0, 17, NULL) == SOV_ERR_ARGUMENT);  // more than it has
+    CHECK(kv_share(&f.kv, 2, 5, 1, NULL) == SOV_ERR_ARGUMENT);   // not in the index
+    CHECK(kv_share(&f.kv, 2, 100, 1, NULL) == SOV_ERR_ARGUMENT); // no such block
+    kv_assert_consistent(&f.kv);
+    fill(&f, 1, 30, 900); // copies 3 tokens of block 1
+    CHECK(f.kv.tables[6 + 0] == 0 && f.kv.tables[6 + 1] != 1 && f.kv.blocks[1].refs == 1);
+    CHECK(holds(&f, 1, 0, 19, 100) && holds(&f, 1, 19, 30, 900) && holds(&f, 0, 0, 20, 100));
+    CHECK(kv_statistics_of(&f.kv).n_copied == 1);
+    fill(&f, 0, 25, 500); // its own again: leaves the index, is not copied
+    CHECK(f.kv.tables[1] == 1 && kv_find(&f.kv, &next, tokens + 16, 16, &block) == 0);
+    CHECK(holds(&f, 0, 0, 20, 100) && holds(&f, 0, 20, 25, 500) && holds(&f, 1, 0, 19, 100));
+    kv_assert_consistent(&f.kv);
+    // A shared block is free when nobody has it and nobody can find it.
+    CHECK(kv_free_block(&f.kv, 2, 0, NULL) == SOV_ERR_KV_OWNER);
+    CHECK(kv_release(&f.kv, 0, NULL) == SOV_OK && f.kv.blocks[0].refs == 1);
+    CHECK(kv_release(&f.kv, 1, NULL) == SOV_OK && f.kv.blocks[0].refs == 0);
+    CHECK(kv_free_block(&f.kv, 0, 0, NULL) == SOV_ERR_KV_OWNER); // twice
+    struct kv_statistics statistics = kv_statistics_of(&f.kv);
+    CHECK(statistics.n_idle == 1 && statistics.n_free == 10);
+    CHECK(kv_share(&f.kv, 3, 0, 16, NULL) == SOV_OK && holds(&f, 3, 0, 16, 100)); // still there
+    CHECK(kv_statistics_of(&f.kv).n_idle == 0);
+    CHECK(kv_release(&f.kv, 3, NULL) == SOV_OK);
+    kv_forget_idle(&f.kv);
+    CHECK(kv_find(&f.kv, &root, tokens, 16, &block) == 0 && f.kv.n_free == 10);
+    kv_assert_consistent(&f.kv);
+    close_fixture(&f);
+}
+
+// The least recently used block goes first, and only when no free one is left.
+static void eviction(void) {
+    struct fixture f;
+    open_fixture(&f, &small, false);
+    u32 tokens[16] = {0}, block = 0;
+    for (u32 i = 0; i < 4; i++) { // four idle blocks, used in this order
+        struct kv_key key = {{(u8)(10 + i)}};
+        fill(&f, 0, 16, i);
+        kv_publish(&f.kv, 0, 0, &key, tokens, 16);
+        CHECK(kv_release(&f.kv, 0, NULL) == SOV_OK);
+    }
+    struct kv_key used = {{10}};
+    CHECK(kv_find(&f.kv, &used, tokens, 16, &block) == 16);
+    CHECK(kv_share(&f.kv, 1, block, 16, NULL) == SOV_OK); // 10 is used once more
+    CHECK(kv_release(&f.kv, 1, NULL) == SOV_OK);
+    CHECK(kv_allocate_blocks(&f.kv, 2, 6 * 16, NULL) == SOV_OK); // the six free ones
+    CHECK(kv_statistics_of(&f.kv).n_evicted == 0);
+    static const u8 order[] = {11, 12, 13, 10};
+    for (u32 i = 0; i < 4; i++) {
+        CHECK(kv_allocate_blocks(&f.kv, 3, (i + 1) * 16, NULL) == SOV_OK);
+        for (u32 k = 0; k < 4; k++) {
+            struct kv_key key = {{order[k]}};
+            CHECK((kv_find(&f.kv, &key, tokens, 16, &block) == 16) == (k > i));
+        }
+        kv_assert_consistent(&f.kv);
+    }
+    CHECK(kv_allocate_blocks(&f.kv, 1, 1, NULL) == SOV_ERR_KV_EXHAUSTED);
+    close_fixture(&f);
+}
+
+static void spilling(void) {
+    struct fixture f;
+    struct kv_config config = small;
+    config.n_spill = 3;
+    open_fixture(&f, &config, true);
+    fill(&f, 0, 40, 100);
+    fill(&f, 1, 16, 300);
+    CHECK(kv_swap_in(&f.kv, 0, NULL) == SOV_ERR_STATE &&
+          kv_swap_out(&f.kv, 2, NULL) == SOV_ERR_STATE);
+    CHECK(kv_swap_out(&f.kv, 0, NULL) == SOV_OK && f.kv.n_free == 9 && f.kv.n_spill_free == 0);
+    kv_assert_consistent(&f.kv);
+    CHECK(kv_swap_out(&f.kv, 0, NULL) == SOV_ERR_STATE); // twice
+    CHECK(kv_swap_out(&f.kv, 1, NULL) == SOV_ERR_KV_EXHAUSTED);
+    CHECK(kv_allocate_blocks(&f.kv, 0, 41, NULL) == SOV_ERR_STATE && kv_length(&f.kv, 0) == 40);
+    CHECK(kv_free_block(&f.kv, 0, 0, NULL) == SOV_ERR_KV_OWNER);
+    CHECK(kv_allocate_blocks(&f.kv, 2, 6 * 16, NULL) == SOV_OK);
+    CHECK(kv_allocate_blocks(&f.kv, 3, 16, NULL) == SOV_OK);
+    CHECK(kv_swap_in(&f.kv, 0, NULL) == SOV_ERR_KV_EXHAUSTED && f.kv.spilled[0]);
+    CHECK(kv_release(&f.kv, 2, NULL) == SOV_OK);
+    CHECK(kv_swap_in(&f.kv, 0, NULL) == SOV_OK && f.kv.n_spill_free == 3);
+    CHECK(holds(&f, 0, 0, 40, 100) && holds(&f, 1, 0, 16, 300));
+    kv_assert_consistent(&f.kv);
+    CHECK(kv_swap_out(&f.kv, 0, NULL) == SOV_OK && kv_release(&f.kv, 0, NULL) == SOV_OK);
+    CHECK(f.kv.n_spill_free == 3 && !f.kv.spilled[0]); // ended while it was spilled
+    kv_assert_consistent(&f.kv);
+    close_fixture(&f);
+}
+
 static const struct test_case cases[] = {
     {"layout", layout},
     {"allocate and append", allocate_and_append},
@@ -229,6 +370,9 @@ static const struct test_case cases[] = {
     {"limits", limits},
     {"shuffled", shuffled},
     {"random walk", random_walk},
+    {"sharing", sharing},
+    {"eviction", eviction},
+    {"spilling", spilling},
 };
 
 int program_main(const struct platform_start *start) {

@@ -138,6 +138,57 @@ static void bad_descriptors_are_errors(void) {
     platform_close(folder);
 }
 
+static void expect_content(int descriptor, const char *content) {
+    char bytes[64];
+    usize n = 0;
+    struct sov_fault fault = {0};
+    CHECK(platform_read_at(descriptor, 0, bytes, sizeof bytes, &n, &fault) == SOV_OK);
+    CHECK_MSG(str_equal((struct str){(u8 *)bytes, n}, str_from_z(content)), "\"%.*s\"", (int)n,
+              bytes);
+}
+
+// A file that grows at its end, whatever was read of it; cut, and grown again.
+static void files_are_appended_read_anywhere_and_cut(void) {
+    write_scratch("0123", 4);
+    int descriptor = open_or_fail(PLATFORM_OPEN_APPEND);
+    struct sov_fault fault = {0};
+    expect_content(descriptor, "0123");
+    CHECK(platform_write(descriptor, "45", 2, &fault) == SOV_OK);
+    char bytes[4];
+    usize n = 0;
+    CHECK(platform_read_at(descriptor, 3, bytes, sizeof bytes, &n, &fault) == SOV_OK && n == 3);
+    CHECK(n == 3 && memcmp(bytes, "345", 3) == 0);
+    CHECK(platform_read_at(descriptor, 100, bytes, sizeof bytes, &n, &fault) == SOV_OK && n == 0);
+    CHECK(platform_truncate(descriptor, 1, &fault) == SOV_OK);
+    CHECK(platform_write(descriptor, "x", 1, &fault) == SOV_OK);
+    expect_content(descriptor, "0x");
+    u64 size = 0;
+    CHECK(platform_file_size(descriptor, &size, &fault) == SOV_OK && size == 2);
+    platform_close(descriptor);
+    descriptor = open_or_fail(PLATFORM_OPEN_READ);
+    EXPECT_FAULT(platform_truncate(descriptor, 0, &fault), fault, "cut descriptor");
+    platform_close(descriptor);
+}
+
+static void a_lock_is_for_one(void) {
+    write_scratch("", 0);
+    int first = open_or_fail(PLATFORM_OPEN_APPEND), second = open_or_fail(PLATFORM_OPEN_APPEND);
+    struct sov_fault fault = {0};
+    CHECK(platform_lock(first, &fault) == SOV_OK && platform_lock(first, &fault) == SOV_OK);
+    CHECK(platform_lock(second, &fault) == SOV_ERR_STATE && fault.message[0] != 0);
+    platform_close(first);
+    fault = (struct sov_fault){0};
+    CHECK_MSG(platform_lock(second, &fault) == SOV_OK, "%s", fault.message);
+    platform_close(second);
+}
+
+static void sleeping_takes_time(void) {
+    u64 begin = platform_monotonic_ns();
+    platform_sleep(3000000);
+    u64 slept = platform_monotonic_ns() - begin;
+    CHECK_MSG(slept >= 3000000, "%llu ns", slept);
+}
+
 static void files_are_mapped(void) {
     u8 out[4096 * 2 + 100];
     for (usize i = 0; i < sizeof out; i++) out[i] = (u8)(i * 13 + (i >> 8));
@@ -501,6 +552,9 @@ static const struct test_case cases[] = {
     {"open_says_what_is_wrong", open_says_what_is_wrong},
     {"what_is_written_is_read", what_is_written_is_read},
     {"bad_descriptors_are_errors", bad_descriptors_are_errors},
+    {"files_are_appended_read_anywhere_and_cut", files_are_appended_read_anywhere_and_cut},
+    {"a_lock_is_for_one", a_lock_is_for_one},
+    {"sleeping_takes_time", sleeping_takes_time},
     {"files_are_mapped", files_are_mapped},
     {"memory_is_zeroed_aligned_and_counted", memory_is_zeroed_aligned_and_counted},
     {"clocks_move_forward", clocks_move_forward},

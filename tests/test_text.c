@@ -95,6 +95,31 @@ static void integers_are_parsed_whole(void) {
     CHECK(text_parse_u64((struct str){(const u8 *)"123", 2}, &u) && u == 12); // not past the end
 }
 
+// A number whose digits go on for longer than any f64 has any: the last one decides.
+static void digits_beyond_every_double_decide_ties(void) {
+    static char memory[5000];
+    for (u32 place = 100; place < 4000; place += 13) {
+        for (u32 above = 0; above < 2; above++) {
+            struct text t = TEXT_OVER_ARRAY(memory);
+            text_put(&t, STR("9007199254740993.")); // a tie, to even
+            for (u32 i = 1; i < place; i++) text_put_byte(&t, '0');
+            text_put_byte(&t, above ? '1' : '0');
+            text_put(&t, STR("e0"));
+            f64 value = 0;
+            CHECK(text_parse_f64((struct str){(const u8 *)t.data, t.len}, &value));
+            CHECK_MSG(f64_bits(value) == 0x4340000000000000ull + above, "digit %u: %llx", place,
+                      f64_bits(value));
+        }
+        // The zeros may stand in front, too, and the exponent takes them back.
+        struct text t = TEXT_OVER_ARRAY(memory);
+        text_put(&t, STR("0."));
+        for (u32 i = 1; i < place; i++) text_put_byte(&t, '0');
+        text_format(&t, "25e%u", place);
+        f64 value = 0;
+        CHECK(text_parse_f64((struct str){(const u8 *)t.data, t.len}, &value) && value == 2.5);
+    }
+}
+
 static void doubles_are_parsed_and_rounded_once(void) {
     static const struct {
         const char *text;
@@ -126,6 +151,15 @@ static void doubles_are_parsed_and_rounded_once(void) {
         {"1.7976931348623157e308", 0x7fefffffffffffff},
         {"1.797693134862315807e308", 0x7fefffffffffffff}, // just below the rounding limit
         {"179769313486231570000e288", 0x7fefffffffffffff},
+        // More digits than any double needs: each of them can decide a tie.
+        {"12345678901234567891", 0x43e56a95319d63e1},
+        {"1.0000000000000000001", 0x3ff0000000000000},
+        {"1.00000000000000011102230246251565404236316680908203124", 0x3ff0000000000000},
+        {"1.00000000000000011102230246251565404236316680908203125", 0x3ff0000000000000},
+        {"1.000000000000000111022302462515654042363166809082031250000000000001",
+         0x3ff0000000000001},
+        {"9007199254740992.99999999999999999999999999999999999999", 0x4340000000000000},
+        {"9007199254740993.00000000000000000000000000000000000001", 0x4340000000000001},
     };
     for (u32 i = 0; i < COUNT_OF(rows); i++) {
         f64 value = 77;
@@ -157,8 +191,6 @@ static void doubles_are_parsed_and_rounded_once(void) {
         "1.7976931348623159e308",
         "1e309",
         "1e99999999999",
-        "12345678901234567891",
-        "1.0000000000000000001",
         "1e-",
         "1f",
     };
@@ -424,6 +456,7 @@ static const struct test_case cases[] = {
     {"slices_compare_bytewise", slices_compare_bytewise},
     {"integers_are_parsed_whole", integers_are_parsed_whole},
     {"doubles_are_parsed_and_rounded_once", doubles_are_parsed_and_rounded_once},
+    {"digits_beyond_every_double_decide_ties", digits_beyond_every_double_decide_ties},
     {"doubles_survive_printing_and_reading", doubles_survive_printing_and_reading},
     {"integers_are_formatted", integers_are_formatted},
     {"strings_are_formatted", strings_are_formatted},

@@ -113,7 +113,8 @@ def main():
         short = {name: value for name, value in env.items() if name != "SOV_TEST_FULL"}
         steps = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for source in sorted((ROOT / "tests").glob("test_*.c")):
+            sources = [*(ROOT / "tests").glob("test_*.c"), *(ROOT / "tests").glob("sim_*.c")]
+            for source in sorted(sources):
                 for flavour, flavour_env in (("free", env), ("asan", short)):
                     program = BUILD / flavour / source.stem
                     steps.append(pool.submit(run, totals, f"{flavour}/{source.stem}",
@@ -123,6 +124,7 @@ def main():
         run(totals, "pytest", [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider",
                                "tests"], True, env, limit)
         run(totals, "fuzz", ["make", "-s", jobs, "fuzz-full" if full else "fuzz"], False, env, limit)
+    run(totals, "proofs", ["tools/proofs.sh"], True, env, limit)
     run(totals, "windows objects", ["make", "-s", jobs, "windows-objects"], False, env, limit)
     run(totals, "tidy", ["make", "-s", jobs, "tidy"], False, env, limit)
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""

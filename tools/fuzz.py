@@ -11,9 +11,11 @@ stops that program with libFuzzer's report; the input that shows it is kept as N
 the program.
 """
 import argparse
+import hashlib
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +117,65 @@ def chat_seeds():
     yield b"\x80\x02\x02aabaabaaab\0aabaaab\0aabaabaabaaabaaab"
 
 
+JSON_SEEDS = [
+    '{"id":"a","prompt":"x\\u00e9\\ud83d\\ude00","max_tokens":8,"stop":["\\n","b"]}',
+    ' [ null , true,false, -0, 1e5, 0.25E-3, 18446744073709551615 ]\n', '{"a":{"a":[{}]},"\\u0061b":1}',
+    '"\\"\\\\\\/\\b\\f\\n\\r\\t\\uD800\\udc00é日"', "[" * 64 + "]" * 64, '{"":1,"":2}', "[[],[[]],1]",
+    '{"a":1,"\\u0061":2}', "01", "1.", '"\\ud800"', '{"b":1,"a":2,"c":3,"ab":4,"d":5}', "nul",
+]
+
+
+def json_seeds():
+    for text in JSON_SEEDS:
+        yield text.encode()
+
+
+BATCH_SEEDS = [
+    '{"id":"a","prompt":"x\\u00e9","max_tokens":8,"temperature":0.5,"top_k":3,"top_p":0.9,"min_p":0.1}',
+    '{"id":-7,"tokens":[1,2,300],"seed":18446744073709551615,"stop":["a","\\n"],"ignore_eos":true}',
+    '{"id":"b","messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"}],"logprobs":2}',
+    '{"id":"c","prompt":"x","logprobs":true,"logit_bias":{"15":1.5,"2":-100},"repeat_penalty":1.1,'
+    '"frequency_penalty":0.5,"presence_penalty":-1,"repeat_last_n":-1,"stop":"z"}',
+    '{"custom_id":"d","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":[1,2],'
+    '"max_tokens":3,"logprobs":5,"n":1,"best_of":1,"echo":false,"user":"u","stream":false}}',
+    '{"custom_id":"e","url":"/v1/chat/completions","body":{"messages":[{"role":"developer","content":'
+    '[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"},'
+    '{"role":"user","content":"d"}],"logprobs":true,"top_logprobs":2,"max_completion_tokens":4,'
+    '"metadata":{},"store":null,"seed":-1}}',
+    '{"id":null,"prompt":1}', '{"id":1.5}', '{"custom_id":"f","body":{}}', '{"id":"g"}', '[1]',
+]
+
+
+def batch_seeds():
+    for text in BATCH_SEEDS:
+        for flags in (b"\0", b"\1"):
+            yield flags + text.encode()
+
+
+def spool_event(kind, sequence, count, number, prior, token=0xffffffff, reason=0):
+    states = {1: (0, 1), 2: (2, 2), 3: (2, 0)}[kind]
+    event = b"sov-rtx event v1" + struct.pack("<IBQBBIIBB32sQ32s", 1, kind, sequence, *states, count,
+                                              token, reason, 0, bytes(32), number, prior)
+    return event + hashlib.sha256(event).digest()
+
+
+def events_seeds():
+    frames, prior = [], bytes(32)
+    for args in ((1, 5, 0, 0), (2, 5, 1, 1, 9), (2, 5, 2, 2, 8), (3, 5, 2, 3, 0xffffffff, 1)):
+        event = spool_event(*args[:4], prior, *args[4:])
+        prior = event[-32:]
+        frame = struct.pack("<IQ", len(event) + 8, 1) + event
+        frames.append(frame + hashlib.sha256(frame).digest()[:8])
+    whole = b"".join(frames)
+    for flags in (1, 3, 7):
+        yield bytes([flags]) + whole
+        yield bytes([flags]) + whole[:400] + bytes(200)
+        yield bytes([flags]) + bytes(range(256)) * 3
+    for data in (b"", b"sov-rtx", whole, whole[:-9], frames[0] + bytes(70) + frames[1],
+                 frames[0] + bytes(70), frames[1] + frames[1]):
+        yield b"\0sov-rtx spool v1" + data
+
+
 # Arguments, stdin (also the file "t"); flags and the like as in tests/fuzz_cli.c.
 CLI_SEEDS = [
     ("", ""), ("-h", ""), ("version", ""), ("run -h", ""), ("chat --help", ""),
@@ -138,6 +199,12 @@ CLI_SEEDS = [
     ("perplexity -m m -f t -c 16", "some text for a perplexity " * 4),
     ("perplexity -m s -f t -c 8 --json", "more text " * 4),
     ("bench -m m -p 8 -n 4 -r 2 -t 1", ""), ("bench -m m -p 4 -n 2 -d 3 -r 1 --json", ""),
+    ("batch -m m - --max-seqs 3", '{"id":1,"prompt":"a","max_tokens":3}\n{"id":2}\nx\n'
+     '{"id":"c","messages":[{"role":"user","content":"hi"}],"max_tokens":4,"logprobs":1}\n'),
+    ("batch -m s t -o out --events e --kv-blocks 8 -c 64", '{"id":1,"tokens":[70,80],"seed":3}\n' * 2),
+    ("batch -m m - -t 1 --no-prefix-sharing", '{"custom_id":"d","url":"/v1/completions","body":'
+     '{"prompt":"abc","max_tokens":2}}\n'),
+    ("events t", "sov-rtx spool v1"), ("events t --json --from 1", "sov-rtx spool v1"),
     ("inspect m", ""), ("inspect s --json --tensors -c 100", ""), ("inspect -m t", "GGUF"),
 ]
 KEYS = "a\x1b[D\x1b[1;5Cb\x7f\x1b[200~p\nq\x1b[201~\x01\x05\x15\x17\x0b\r\x1b[A\x0c\x1b\r\r\x03\x04"
@@ -176,6 +243,13 @@ HARNESSES = {
         ["src/request/chat*.c", "src/request/stop.c", "src/cli/prompt.c"]),
     "fuzz_cli": Harness(
         2048, cli_seeds, ["src/cli/*.c"], r"--?[a-z0-9-]+|[a-z]{3,10}|/[a-z]+", ["src/cli/*.c"]),
+    "fuzz_batch": Harness(
+        2048, batch_seeds, ["src/cli/batch_request.c"], r"[a-z_]{1,24}|/v1/[a-z/]+|POST",
+        ["src/cli/batch_request.c", "src/cli/batch_result.c"]),
+    "fuzz_events": Harness(
+        2048, events_seeds, [], "", ["src/engine/event.c", "src/engine/spool.c"]),
+    "fuzz_json": Harness(
+        1024, json_seeds, ["src/freestanding/json.c"], r"null|true|false", ["src/freestanding/json.c"]),
     "fuzz_text": Harness(
         1026, text_seeds, [], "", ["src/freestanding/text.c", "src/freestanding/status.c"]),
 }

@@ -64,6 +64,26 @@ PLANTS = {
         "if (value == NULL && i + 1 == start->n_args) {",
         "if (value == NULL && i == start->n_args) {",
         "an option at the end takes its value from behind the arguments"),
+    "head": Plant(
+        "fuzz_events", "src/engine/spool.c",
+        "*tail_bytes = at + bytes.len - offset;",
+        "*tail_bytes = at - offset;",
+        "a tail shorter than the head of a frame is not seen"),
+    "tail": Plant(
+        "fuzz_events", "src/engine/spool.c",
+        "spool->cut_bytes = reader->tail_bytes;",
+        "spool->cut_bytes = 0;",
+        "the tail of a spool is not cut before events are appended"),
+    "limit": Plant(
+        "fuzz_batch", "src/cli/batch_request.c",
+        "if (source.len > BATCH_ID_BYTES_MAX) {",
+        "if (source.len > 2 * BATCH_ID_BYTES_MAX) {",
+        "an id may be longer than its room"),
+    "twice": Plant(
+        "fuzz_json", "src/freestanding/json.c",
+        "if (!json->nodes[a].escaped && !json->nodes[b].escaped) return str_compare(x, y);",
+        "if (!json->nodes[a].escaped || !json->nodes[b].escaped) return str_compare(x, y);",
+        "names of an object are compared by how they are written"),
     "utf8": Plant(
         "fuzz_text", "src/freestanding/text.c",
         "if (lead == 0xed) return (struct utf8_lead){3, 0x80, 0x9f};",

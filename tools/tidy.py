@@ -11,6 +11,8 @@ R4  Includes point down: cli > engine > request, schedule, model, sample, record
     that it executes.
 R5  Functions have at most 80 lines; files of kernels are exempt.
 R6  No leftovers (words that mark unfinished work), no machine paths.
+R7  The Janet array is reached through janet_get and janet_set: JANET_ADDRESS, its number, and members
+    of struct janet stand in src/engine/janet.[ch] only.
 """
 import re
 import sys
@@ -24,6 +26,7 @@ COMPILER_HEADERS = {"cpuid.h", "stdarg.h", "stdbool.h", "stddef.h", "limits.h", 
 KERNEL_FILE = re.compile(r"(_avx2|_avx512|_shani|/avx2|/avx512|reference)\.[ch]$")
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATH = re.compile(r"(^|[^A-Za-z0-9_./-])/(work|root|home)/")
+JANET = re.compile(r"JANET_ADDRESS|0x200000000000|\bjanet\s*(->|\[)|\*\s*\(?\s*\w*->janet\b|janet->words")
 FUNCTION_LINES_MAX = 80
 COLUMNS_MAX = 100
 
@@ -72,6 +75,14 @@ def check_includes(path, lines):
                 breach(path, number, f"R4 {parts[0]} includes {target}, which is not below it")
 
 
+def check_janet(path, lines):
+    if path.parts[-2:] in (("engine", "janet.c"), ("engine", "janet.h")):
+        return
+    for number, line in enumerate(lines, 1):
+        if JANET.search(line):
+            breach(path, number, "R7 the Janet array without janet_get or janet_set")
+
+
 def check_functions(path, lines):
     if KERNEL_FILE.search(str(path)):
         return
@@ -101,6 +112,7 @@ def main():
                 check_functions(path, lines)
                 if folder == "src":
                     check_includes(path, lines)
+                    check_janet(path, lines)
     print("\n".join(breaches) if breaches else "tidy: no breach of the project's rules")
     return 1 if breaches else 0
 

@@ -8,14 +8,13 @@
 
 // --- memory ---
 
-enum sov_status answer_create(struct answer *answer, const struct generate_options *g, u32 context,
-                              struct sov_fault *fault) {
-    u64 n = g->n_new >= 0 ? MIN((u64)g->n_new, context) : context;
-    n = MAX(n, 1ull);
-    u64 n_logprobs = g->has_logprobs ? n : 0;
+enum sov_status answer_reserve(struct answer *answer, u32 n_new, bool has_logprobs, u32 n_top,
+                               struct sov_fault *fault) {
+    u64 n = MAX(n_new, 1u);
+    u64 n_logprobs = has_logprobs ? n : 0;
     u64 ids_bytes = round_up(n * sizeof(u32), 8);
     u64 logprob_bytes = n_logprobs * sizeof(f64);
-    u64 top_bytes = n_logprobs * g->n_logprobs * sizeof(struct token_logprob);
+    u64 top_bytes = n_logprobs * n_top * sizeof(struct token_logprob);
     *answer = (struct answer){
         .capacity = (u32)n,
         .memory_bytes = ids_bytes + logprob_bytes + top_bytes,
@@ -27,9 +26,15 @@ enum sov_status answer_create(struct answer *answer, const struct generate_optio
     }
     answer->memory = memory;
     answer->ids = (u32 *)(void *)memory;
-    if (g->has_logprobs) answer->logprobs = (f64 *)(void *)(memory + ids_bytes);
+    if (has_logprobs) answer->logprobs = (f64 *)(void *)(memory + ids_bytes);
     if (top_bytes > 0) answer->top = (void *)(memory + ids_bytes + logprob_bytes);
     return SOV_OK;
+}
+
+enum sov_status answer_create(struct answer *answer, const struct generate_options *g, u32 context,
+                              struct sov_fault *fault) {
+    u32 n = g->n_new >= 0 ? MIN((u32)g->n_new, context) : context;
+    return answer_reserve(answer, n, g->has_logprobs, g->n_logprobs, fault);
 }
 
 void answer_free(struct answer *answer) {
@@ -51,59 +56,87 @@ static void show_prefill(bool shown, u32 done, u32 total) {
     output_flush(&err);
 }
 
-// Keeps a committed token with what is known of it.
-static void keep_token(struct answer *answer, const struct engine_event *event) {
+void answer_keep(struct answer *answer, const struct engine_output *token) {
     assert(answer->n_ids < answer->capacity);
     u32 i = answer->n_ids++;
-    answer->ids[i] = event->token;
+    answer->ids[i] = token->event.sampled_token_id;
     if (answer->logprobs == NULL) return;
-    answer->logprobs[i] = event->logprob;
-    answer->n_top = event->n_top; // the same for every token: the N asked for, or the vocabulary
-    for (u32 k = 0; k < event->n_top; k++) answer->top[i * event->n_top + k] = event->top[k];
+    answer->logprobs[i] = token->logprob;
+    answer->n_top = token->n_top; // the same for every token: the N asked for, or the vocabulary
+    for (u32 k = 0; k < token->n_top; k++) answer->top[i * token->n_top + k] = token->top[k];
 }
 
-static enum sov_status generate(struct answer *answer, struct session *session,
-                                struct generate_options *g, u32 end_token, struct output *out,
-                                struct sov_fault *fault) {
-    const struct tokenizer *tokenizer = session->vocabulary.tokenizer;
-    static_assert(sizeof(struct piece_stream) < 1 << 17, "on the stack of the first thread");
+// What an answer in progress is made of.
+struct generation {
+    struct answer *answer;
+    struct session *session;
+    struct generate_options *g;
+    engine_sequence sequence;
+    u32 end_token, n_computed;
+    bool shows_prefill, has_ended;
+    struct output *out;
     struct piece_stream stream;
-    piece_stream_begin(&stream, g->json ? NULL : out, tokenizer, false);
-    piece_stream_stop_at(&stream, &g->stop);
-    bool shows_prefill = platform_is_terminal(PLATFORM_STDERR) &&
-                         answer->n_prompt > g->model.engine.prefill_chunk;
+};
+
+// One output of the engine. The token that ends the answer is no part of it.
+static enum sov_status take(struct generation *x, const struct engine_output *output,
+                            struct sov_fault *fault) {
+    struct answer *answer = x->answer;
+    const struct sov_event *event = &output->event;
+    answer->n_cached = output->n_cached;
+    if (event->type == EVENT_FINISHED) {
+        x->has_ended = true;
+        if (answer->finish == FINISH_NONE) answer->finish = event->finish;
+        if (event->finish != FINISH_FAILED) return SOV_OK;
+        *fault = *output->fault;
+        return fault->status;
+    }
+    if (event->type != EVENT_TOKEN || answer->finish != FINISH_NONE) return SOV_OK;
+    u32 token = event->sampled_token_id;
+    if (event->committed_token_count == 1) {
+        answer->first_token_ns = platform_monotonic_ns();
+        show_prefill(x->shows_prefill, answer->n_prompt, answer->n_prompt);
+    }
+    bool ends = !x->g->ignore_end && (token == x->end_token ||
+                                      tokenizer_is_end(x->session->vocabulary.tokenizer, token));
+    if (!ends) {
+        answer_keep(answer, output);
+        piece_stream_put(&x->stream, token);
+        output_flush(x->out);
+    }
+    if (ends || x->g->stop.found) answer->finish = FINISH_STOP;
+    return SOV_OK;
+}
+
+static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
+    struct answer *answer = x->answer;
     enum sov_status status = SOV_OK;
-    while (status == SOV_OK && answer->finish == FINISH_NONE) {
-        if (platform_interrupted() || out->status != SOV_OK) { // nobody reads any more
-            engine_cancel(session->engine);
+    while (status == SOV_OK && !x->has_ended) {
+        bool nobody_reads = platform_interrupted() || x->out->status != SOV_OK;
+        if (nobody_reads && answer->finish == FINISH_NONE && !answer->cancelled) {
+            session_checkpoint(x->session);
             answer->cancelled = true;
-            break;
         }
-        struct engine_event event;
-        status = engine_step(session->engine, tokenizer, &event, fault);
+        if (nobody_reads || answer->finish != FINISH_NONE) {
+            engine_cancel(x->session->engine, x->sequence);
+        }
+        struct engine_inputs inputs = session_inputs(x->session);
+        struct engine_report report;
+        status = engine_step(x->session->engine, &inputs, &report, fault);
         if (status != SOV_OK) break;
-        answer->finish = event.finish;
-        answer->n_cached = event.n_cached;
-        if (answer->n_ids == 0) {
-            answer->first_token_ns = platform_monotonic_ns();
-            show_prefill(shows_prefill, event.n_prefilled, answer->n_prompt);
+        for (u32 i = 0; i < report.n_outputs && status == SOV_OK; i++) {
+            status = take(x, &report.outputs[i], fault);
         }
-        if (!event.has_token || event.finish == FINISH_STOP) continue;
-        bool ends = event.token == end_token && !g->ignore_end;
-        if (!ends) {
-            keep_token(answer, &event);
-            piece_stream_put(&stream, event.token);
-            output_flush(out);
-        }
-        if (ends || g->stop.found) {
-            engine_cancel(session->engine);
-            answer->finish = FINISH_STOP;
+        x->n_computed += report.n_rows;
+        if (report.is_suspended) platform_sleep(SESSION_SUSPENDED_NS);
+        if (answer->n_ids == 0 && !x->has_ended) {
+            show_prefill(x->shows_prefill, answer->n_cached + x->n_computed, answer->n_prompt);
         }
     }
-    if (answer->cancelled && answer->n_ids == 0) show_prefill(shows_prefill, 0, 0);
-    piece_stream_end(&stream); // also after a failure: what came before it is shown
-    if (!g->json && answer->n_ids > 0) output_put(out, STR("\n"));
-    output_flush(out);
+    if (answer->cancelled && answer->n_ids == 0) show_prefill(x->shows_prefill, 0, 0);
+    piece_stream_end(&x->stream); // also after a failure: what came before it is shown
+    if (!x->g->json && answer->n_ids > 0) output_put(x->out, STR("\n"));
+    output_flush(x->out);
     return status;
 }
 
@@ -115,26 +148,30 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
         .n_tokens = (u32)MIN(prompt->n, 0xffffffffu),
         .n_new_max = g->n_new > 0 ? (u32)g->n_new : 0,
         .ignore_end = g->ignore_end,
+        .end_token = end_token,
         .n_logprobs = g->n_logprobs,
         .wants_logprob = g->has_logprobs,
         .script = g->script.ids,
         .n_script = (u32)MIN(g->script.n, 0xffffffffu),
         .sampling = g->sampling,
     };
-    enum sov_status status = engine_admit(session->engine, &request, fault);
+    static_assert(sizeof(struct generation) < 1 << 17, "on the stack of the first thread");
+    struct generation x = {
+        .answer = answer, .session = session, .g = g, .end_token = end_token, .out = out};
+    enum sov_status status = engine_submit(session->engine, &request, &x.sequence, fault);
     if (status != SOV_OK) return status;
     answer->n_ids = 0;
     answer->n_prompt = request.n_tokens;
     answer->n_cached = 0;
-    answer->finish = FINISH_NONE;
+    answer->finish = g->n_new == 0 ? FINISH_LENGTH : FINISH_NONE; // nothing asked for: checked only
     answer->cancelled = false;
     answer->begin_ns = answer->first_token_ns = answer->end_ns = platform_monotonic_ns();
-    if (g->n_new == 0) { // nothing is asked for: the prompt was checked
-        engine_cancel(session->engine);
-        answer->finish = FINISH_LENGTH;
-        return SOV_OK;
-    }
-    status = generate(answer, session, g, end_token, out, fault);
+    bool is_shown = !g->json && g->n_new != 0;
+    piece_stream_begin(&x.stream, is_shown ? out : NULL, session->vocabulary.tokenizer, false);
+    piece_stream_stop_at(&x.stream, &g->stop);
+    x.shows_prefill = platform_is_terminal(PLATFORM_STDERR) &&
+                      answer->n_prompt > g->model.engine.prefill_chunk;
+    status = generate(&x, fault);
     answer->end_ns = platform_monotonic_ns();
     return status;
 }
@@ -154,8 +191,7 @@ void output_put_ids(struct output *out, const u32 *ids, usize n) {
     output_put(out, STR("]"));
 }
 
-// "id":..., "token":..., "bytes":[...], "logprob":...; special tokens have their text here.
-static void put_logprob(struct output *out, const struct tokenizer *tokenizer, u32 token,
+void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u32 token,
                         f64 logprob) {
     u8 piece[CLI_PIECE_BYTES_MAX];
     usize len = tokenizer_decode(tokenizer, token, true, false, piece, sizeof piece);
@@ -166,22 +202,33 @@ static void put_logprob(struct output *out, const struct tokenizer *tokenizer, u
     output_format(out, "],\"logprob\":%.9g", logprob);
 }
 
-static void put_logprobs(struct output *out, const struct tokenizer *tokenizer,
+void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
                          const struct answer *answer) {
-    output_put(out, STR(",\"logprobs\":["));
+    output_put(out, STR("["));
     for (u32 i = 0; i < answer->n_ids; i++) {
         if (i > 0) output_put(out, STR(","));
-        put_logprob(out, tokenizer, answer->ids[i], answer->logprobs[i]);
+        answer_put_logprob(out, tokenizer, answer->ids[i], answer->logprobs[i]);
         output_put(out, STR(",\"top_logprobs\":["));
         for (u32 k = 0; k < answer->n_top; k++) {
             const struct token_logprob *top = &answer->top[i * answer->n_top + k];
             if (k > 0) output_put(out, STR(","));
-            put_logprob(out, tokenizer, top->token, top->logprob);
+            answer_put_logprob(out, tokenizer, top->token, top->logprob);
             output_put(out, STR("}"));
         }
         output_put(out, STR("]}"));
     }
     output_put(out, STR("]"));
+}
+
+void answer_put_text(const struct answer *answer, const struct tokenizer *tokenizer,
+                     struct stop_matcher *stop, struct output *out) {
+    struct piece_stream stream;
+    output_put(out, STR("\""));
+    piece_stream_begin(&stream, out, tokenizer, true);
+    piece_stream_stop_at(&stream, stop);
+    for (u32 i = 0; i < answer->n_ids; i++) piece_stream_put(&stream, answer->ids[i]);
+    piece_stream_end(&stream);
+    output_put(out, STR("\""));
 }
 
 void answer_print_json(const struct answer *answer, struct generate_options *g,
@@ -197,14 +244,12 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
     output_put_ids(out, prompt->ids, prompt->n);
     output_put(out, STR(",\"tokens\":"));
     output_put_ids(out, answer->ids, answer->n_ids);
-    output_put(out, STR(",\"text\":\""));
-    struct piece_stream stream;
-    piece_stream_begin(&stream, out, tokenizer, true);
-    piece_stream_stop_at(&stream, &g->stop);
-    for (u32 i = 0; i < answer->n_ids; i++) piece_stream_put(&stream, answer->ids[i]);
-    piece_stream_end(&stream);
-    output_put(out, STR("\""));
-    if (answer->logprobs != NULL) put_logprobs(out, tokenizer, answer);
+    output_put(out, STR(",\"text\":"));
+    answer_put_text(answer, tokenizer, &g->stop, out);
+    if (answer->logprobs != NULL) {
+        output_put(out, STR(",\"logprobs\":"));
+        answer_put_logprobs(out, tokenizer, answer);
+    }
     output_format(out, ",\"finish_reason\":\"%s\",\"seed\":%llu", finish_name(answer),
                   g->sampling.seed);
     output_format(out,

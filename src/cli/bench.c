@@ -6,11 +6,9 @@
 // Prompts are ids drawn from a fixed seed. Decoding is greedy and goes on after end tokens, so that
 // every run does the same work: n steps of one token at positions depth to depth + n - 1.
 //
-// A batch of one goes through the engine, sampling included. Larger ones are forward passes of the
-// engine's backend over a KV cache of this file's own, one row for each sequence with the logits of
-// all; their tokens are given, not sampled.
+// Everything goes through the engine as for any other command, sampling included. The steps of a
+// generation test are those in which every sequence of the batch gets one token.
 #include "cli/cli.h"
-#include "cpu/cpu.h"
 
 #define REPEATS_MAX 100
 #define PROMPT_SEED 12345u
@@ -66,186 +64,130 @@ static enum sov_status check_signal(struct sov_fault *fault) {
     return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
 }
 
-// --- one sequence, through the engine ---
+static u32 largest(const struct option_numbers *list) {
+    u32 result = 0;
+    for (u32 i = 0; i < list->n; i++) result = MAX(result, list->values[i]);
+    return result;
+}
 
-struct request_times {
-    u64 first_ns; // from admission to the first new token
-    u64 rest_ns;  // from there to the last
-    u32 n_cached; // prompt tokens that were in the KV cache
-};
+// --- measuring ---
 
-static enum sov_status run_request(struct bench *b, u32 n_tokens, u32 n_new,
-                                   struct request_times *times, struct sov_fault *fault) {
-    struct engine *engine = b->session.engine;
-    struct engine_request request = {.tokens = b->ids,
+static enum sov_status one_step(struct bench *b, struct engine_report *report,
+                                struct sov_fault *fault) {
+    struct engine_inputs inputs = {.power = POWER_ACTIVE};
+    enum sov_status status = check_signal(fault);
+    if (status == SOV_OK) status = engine_step(b->session.engine, &inputs, report, fault);
+    for (u32 i = 0; i < report->n_outputs && status == SOV_OK; i++) {
+        if (report->outputs[i].event.finish != FINISH_FAILED) continue;
+        *fault = *report->outputs[i].fault;
+        status = fault->status;
+    }
+    return status;
+}
+
+static enum sov_status submit(struct bench *b, u64 id, u32 n_tokens, u32 n_new,
+                              engine_sequence *sequence, struct sov_fault *fault) {
+    struct engine_request request = {.id = id,
+                                     .tokens = b->ids,
                                      .n_tokens = n_tokens,
                                      .n_new_max = n_new,
                                      .ignore_end = true,
+                                     .end_token = TOKEN_NONE,
                                      .sampling = sample_params_default()};
     request.sampling.temperature = 0.0f;
-    struct engine_event event = {0};
-    u64 begin = platform_monotonic_ns(), first = 0;
-    enum sov_status status = engine_admit(engine, &request, fault);
-    while (status == SOV_OK && event.finish == FINISH_NONE) {
-        status = check_signal(fault);
-        if (status != SOV_OK) break;
-        status = engine_step(engine, b->session.vocabulary.tokenizer, &event, fault);
-        if (first == 0 && event.has_token) first = platform_monotonic_ns();
+    return engine_submit(b->session.engine, &request, sequence, fault);
+}
+
+// One sequence of one new token; *n_cached prompt tokens were in the KV cache.
+static enum sov_status run_prefill(struct bench *b, u32 n_tokens, u64 *ns, u32 *n_cached,
+                                   struct sov_fault *fault) {
+    engine_sequence sequence;
+    struct engine_report report = {.n_live = 1};
+    u64 begin = platform_monotonic_ns();
+    enum sov_status status = submit(b, 0, n_tokens, 1, &sequence, fault);
+    while (status == SOV_OK && report.n_live > 0) {
+        status = one_step(b, &report, fault);
+        if (status == SOV_OK && report.n_outputs > 0) *n_cached = report.outputs[0].n_cached;
     }
-    *times = (struct request_times){.first_ns = first - begin,
-                                    .rest_ns = platform_monotonic_ns() - first,
-                                    .n_cached = event.n_cached};
+    *ns = platform_monotonic_ns() - begin;
     return status;
 }
 
 static enum sov_status measure_prefill(struct bench *b, struct measurement *m,
                                        struct sov_fault *fault) {
-    struct request_times times;
     enum sov_status status = SOV_OK;
-    if (m->depth > 0) status = run_request(b, m->depth, 1, &times, fault);
+    u64 ns = 0;
+    u32 n_cached = 0;
+    m->depth = m->depth / SOV_KV_BLOCK_SIZE * SOV_KV_BLOCK_SIZE; // prefixes stay by whole blocks
+    engine_forget_prefixes(b->session.engine);
+    if (m->depth > 0) status = run_prefill(b, m->depth, &ns, &n_cached, fault);
     for (u32 r = 0; r <= m->repeats && status == SOV_OK; r++) {
         // The tokens of the depth are taken over from the run before. The next one is another, so
         // that nothing else is.
         u32 *next = &b->ids[m->depth];
         *next = (*next + 1) % b->session.model.params.n_vocab;
-        status = run_request(b, m->depth + m->n, 1, &times, fault);
-        if (status == SOV_OK && times.n_cached != m->depth) {
+        status = run_prefill(b, m->depth + m->n, &ns, &n_cached, fault);
+        if (status == SOV_OK && n_cached != m->depth) {
             status = fault_set(fault, SOV_ERR_STATE,
                                "%u tokens of the prompt were in the KV cache, expected %u",
-                               times.n_cached, m->depth);
+                               n_cached, m->depth);
         }
-        if (r > 0) m->ns[r - 1] = times.first_ns;
+        if (r > 0) m->ns[r - 1] = ns;
     }
     return status;
 }
 
-// Steps of a run of decoding: the first run warms caches only.
-static u32 steps_of(const struct measurement *m, u32 run) {
-    return run == 0 ? MIN(m->n, WARMUP_STEPS) : m->n;
+// Positions that the first sequences of a batch may be ahead when the last has its first token.
+static u32 batch_slack(const struct bench_options *o, u32 depth) {
+    u32 chunk = o->model.engine.prefill_chunk;
+    if (chunk == 0) chunk = ENGINE_CHUNK_DEFAULT;
+    return o->batches.n == 0 ? 0 : (depth / chunk + 2) * largest(&o->batches);
+}
+
+// n_steps steps of a batch whose sequences begin with `depth` tokens (at least one) of their own.
+static enum sov_status run_decode(struct bench *b, u32 batch, u32 depth, u32 n_steps, u64 *ns,
+                                  struct sov_fault *fault) {
+    engine_sequence sequences[SOV_MAX_SEQS];
+    struct engine_report report = {.n_live = batch};
+    enum sov_status status = SOV_OK;
+    u32 n_tokens = MAX(depth, 1u), n_vocab = b->session.model.params.n_vocab, n_started = 0;
+    u32 n_new = n_steps + batch_slack(b->options, depth) + 1;
+    for (u32 i = 0; i < batch && status == SOV_OK; i++) {
+        b->ids[0] = (b->ids[0] + 1) % n_vocab; // nothing of another prompt is taken over
+        status = submit(b, i, n_tokens, n_new, &sequences[i], fault);
+    }
+    while (status == SOV_OK && n_started < batch) {
+        status = one_step(b, &report, fault);
+        for (u32 i = 0; i < report.n_outputs && status == SOV_OK; i++) {
+            if (report.outputs[i].position == n_tokens) n_started++;
+        }
+    }
+    u64 begin = platform_monotonic_ns();
+    for (u32 i = 0; i < n_steps && status == SOV_OK; i++) {
+        status = one_step(b, &report, fault);
+        if (status == SOV_OK && report.n_rows != batch) {
+            status = fault_set(fault, SOV_ERR_STATE, "a step computed %u tokens, expected %u",
+                               report.n_rows, batch);
+        }
+    }
+    *ns = platform_monotonic_ns() - begin;
+    for (u32 i = 0; i < batch && status == SOV_OK; i++) {
+        engine_cancel(b->session.engine, sequences[i]);
+    }
+    while (status == SOV_OK && report.n_live > 0) status = one_step(b, &report, fault);
+    return status;
 }
 
 static enum sov_status measure_decode(struct bench *b, struct measurement *m,
                                       struct sov_fault *fault) {
-    struct request_times times;
     enum sov_status status = SOV_OK;
-    bool deep = m->depth > 0;
+    u64 ns = 0;
+    engine_forget_prefixes(b->session.engine);
     for (u32 r = 0; r <= m->repeats && status == SOV_OK; r++) {
-        // With a depth, the step of the prompt's last token is the prefill's; without, it is the
-        // first of the n.
-        u32 n = steps_of(m, r);
-        status = run_request(b, deep ? m->depth : 1, deep ? n + 1 : n, &times, fault);
-        if (r > 0) m->ns[r - 1] = times.rest_ns + (deep ? 0 : times.first_ns);
+        u32 n_steps = r == 0 ? MIN(m->n, WARMUP_STEPS) : m->n;
+        status = run_decode(b, m->batch, m->depth, n_steps, &ns, fault);
+        if (r > 0) m->ns[r - 1] = ns;
     }
-    return status;
-}
-
-// --- many sequences, by the backend ---
-
-struct batch_run {
-    struct bench *bench;
-    struct kv_allocator kv;
-    u32 tokens[SOV_MAX_SEQS], positions[SOV_MAX_SEQS], slots[SOV_MAX_SEQS];
-    u32 rows[SOV_MAX_SEQS];
-};
-
-static struct kv_layer view_layer(const void *context, u32 layer) {
-    return kv_layer_view(context, layer);
-}
-
-// One pass over `n_rows` rows that stand in the run's arrays, n_each of each sequence from `slot`
-// on, and its commit.
-static enum sov_status batch_pass(struct batch_run *run, u32 n_rows, u32 slot, u32 n_each,
-                                  u32 n_logits, struct sov_fault *fault) {
-    assert(n_each > 0);
-    enum sov_status status = check_signal(fault);
-    for (u32 i = 0; i < n_rows / n_each && status == SOV_OK; i++) {
-        u32 n = kv_length(&run->kv, slot + i) + n_each;
-        status = kv_allocate_blocks(&run->kv, slot + i, n, fault);
-    }
-    struct cpu_batch batch = {.n_tokens = n_rows,
-                              .tokens = run->tokens,
-                              .positions = run->positions,
-                              .slots = run->slots,
-                              .n_logit_rows = n_logits,
-                              .logit_rows = run->rows};
-    const f32 *logits = NULL;
-    u32 stride = 0;
-    if (status == SOV_OK) {
-        status = cpu_forward(engine_cpu(run->bench->session.engine), &batch, view_layer, &run->kv,
-                             &logits, &stride, fault);
-    }
-    for (u32 i = 0; i < n_rows / n_each && status == SOV_OK; i++) {
-        status = kv_append_tokens(&run->kv, slot + i, n_each, fault);
-    }
-    return status;
-}
-
-// Fills the KV cache of one sequence up to the depth, in passes as large as the run's arrays and
-// the engine's chunk allow.
-static enum sov_status batch_prefill(struct batch_run *run, u32 slot, u32 depth,
-                                     struct sov_fault *fault) {
-    u32 chunk = MIN((u32)SOV_MAX_SEQS, run->bench->options->model.engine.prefill_chunk);
-    assert(chunk > 0);
-    enum sov_status status = SOV_OK;
-    for (u32 done = 0; done < depth && status == SOV_OK;) {
-        u32 n = MIN(chunk, depth - done);
-        for (u32 i = 0; i < n; i++) {
-            run->tokens[i] = run->bench->ids[(done + i + slot) % run->bench->context];
-            run->positions[i] = done + i;
-            run->slots[i] = slot;
-        }
-        status = batch_pass(run, n, slot, n, 0, fault);
-        done += n;
-    }
-    return status;
-}
-
-static enum sov_status batch_decode(struct batch_run *run, const struct measurement *m, u32 n_steps,
-                                    struct sov_fault *fault) {
-    enum sov_status status = SOV_OK;
-    for (u32 i = 0; i < n_steps && status == SOV_OK; i++) {
-        for (u32 s = 0; s < m->batch; s++) {
-            run->tokens[s] = run->bench->ids[(m->depth + i + s) % run->bench->context];
-            run->positions[s] = m->depth + i;
-            run->slots[s] = run->rows[s] = s;
-        }
-        status = batch_pass(run, m->batch, 0, 1, m->batch, fault);
-    }
-    return status;
-}
-
-static enum sov_status measure_batch(struct bench *b, struct measurement *m,
-                                     struct sov_fault *fault) {
-    const struct model_params *p = &b->session.model.params;
-    u32 blocks = (m->depth + m->n + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE;
-    struct kv_config config = {.n_layer = p->n_layer,
-                               .n_head_kv = p->n_head_kv,
-                               .head_dim = p->head_dim,
-                               .n_sequences = m->batch,
-                               .max_blocks = blocks,
-                               .n_blocks = blocks * m->batch};
-    struct batch_run run = {.bench = b};
-    u64 bytes = kv_memory_bytes(&config);
-    void *memory = bytes > 0 ? platform_memory_map(bytes) : NULL;
-    if (memory == NULL) {
-        return fault_set(fault, SOV_ERR_MEMORY,
-                         "the KV cache of %u sequences of %u tokens (%llu bytes) is not to be had",
-                         m->batch, m->depth + m->n, bytes);
-    }
-    struct arena arena = arena_over(memory, bytes);
-    enum sov_status status = kv_create(&run.kv, &config, false, 0, &arena, fault);
-    for (u32 s = 0; s < m->batch && status == SOV_OK; s++) {
-        status = batch_prefill(&run, s, m->depth, fault);
-    }
-    for (u32 r = 0; r <= m->repeats && status == SOV_OK; r++) {
-        u64 begin = platform_monotonic_ns();
-        status = batch_decode(&run, m, steps_of(m, r), fault);
-        if (r > 0) m->ns[r - 1] = platform_monotonic_ns() - begin;
-        for (u32 s = 0; s < m->batch && status == SOV_OK; s++) {
-            status = kv_truncate(&run.kv, s, m->depth, fault);
-        }
-    }
-    platform_memory_unmap(memory, bytes);
     return status;
 }
 
@@ -327,8 +269,7 @@ static enum sov_status run_tests(struct bench *b, struct sov_fault *fault) {
         for (u32 i = 0; i < o->batches.n && status == SOV_OK; i++) {
             struct measurement test = {
                 .name = "tg", .n = o->n_generate, .depth = depth, .batch = o->batches.values[i]};
-            measure_test *measure = test.batch == 1 ? measure_decode : measure_batch;
-            if (test.n > 0) status = run_test(b, measure, test, fault);
+            if (test.n > 0) status = run_test(b, measure_decode, test, fault);
         }
     }
     return status;
@@ -351,12 +292,6 @@ static enum sov_status run_engines(struct bench *b, struct bench_options *o,
         if (status != SOV_OK) return status;
     }
     return SOV_OK;
-}
-
-static u32 largest(const struct option_numbers *list) {
-    u32 result = 0;
-    for (u32 i = 0; i < list->n; i++) result = MAX(result, list->values[i]);
-    return result;
 }
 
 // Memory for the results and the prompt, then the model and the tests.
@@ -416,18 +351,15 @@ int cli_bench(const struct command *command, const struct platform_start *start)
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     platform_watch_interrupt();
     struct engine_config *engine = &o.model.engine;
-    u32 batch = largest(&o.batches);
-    u32 needed = largest(&o.depths) + MAX(largest(&o.prompts), o.n_generate) + 1;
-    needed = MAX(needed, batch);
+    u32 depth = MAX(largest(&o.depths), 1u);
+    u32 needed = depth + MAX(largest(&o.prompts), o.n_generate + batch_slack(&o, depth)) + 1;
     if (engine->context == 0) engine->context = needed;
     if (engine->context < needed) {
         return cli_usage_error(command, "the tests need a context of %u tokens, -c is %u", needed,
                                engine->context);
     }
-    if (engine->prefill_chunk != 0 && engine->prefill_chunk < batch) {
-        return cli_usage_error(command, "a batch of %u needs --prefill-chunk %u or more, not %u",
-                               batch, batch, engine->prefill_chunk);
-    }
-    engine->logit_rows = batch;
+    engine->max_seqs = largest(&o.batches);
+    engine->kv_blocks = engine->max_seqs *
+                        ((engine->context + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE);
     return run_bench(&o);
 }

@@ -4,8 +4,8 @@
 // function.
 //
 // L1. Data goes to stdout, everything else to stderr.
-// L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported,
-//     130 stopped by SIGINT or SIGTERM.
+// L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported, 4 a
+//     record does not verify, 130 stopped by SIGINT or SIGTERM.
 #pragma once
 #include "engine/engine.h"
 #include "platform/platform.h"
@@ -65,6 +65,8 @@ int cli_bench(const struct command *, const struct platform_start *);
 int cli_perplexity(const struct command *, const struct platform_start *);
 int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
+int cli_batch(const struct command *, const struct platform_start *);
+int cli_events(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -80,7 +82,7 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 
 // --- options of every command that runs a model ---
 struct model_options {
-    const char *model_path, *sha256, *isa;
+    const char *model_path, *sha256, *isa, *power_folder;
     struct engine_config engine;
     bool has_kv_shuffle;
 };
@@ -137,6 +139,15 @@ struct model_options {
          0,                                                                                        \
          ENGINE_CHUNK_MAX,                                                                         \
          "for tests: prompt tokens of one step (default 256)"},                                    \
+        {OPTION_STRING,                                                                            \
+         "--power-supply",                                                                         \
+         NULL,                                                                                     \
+         "DIR",                                                                                    \
+         &(m)->power_folder,                                                                       \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                            \
     {                                                                                              \
         OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                    \
             &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
@@ -152,6 +163,7 @@ struct session {
     struct model model;
     struct vocabulary vocabulary;
     struct engine *engine;
+    struct power power; // begun with the engine
     bool has_gguf, has_model, has_vocabulary;
 };
 // Opens what the options ask for; on failure everything is closed again. A missing -m is
@@ -159,6 +171,12 @@ struct session {
 enum sov_status session_open(struct session *session, struct model_options *options,
                              enum session_depth depth, struct sov_fault *fault) MUST_CHECK;
 void session_close(struct session *session);
+// What a step of the session's engine is told: the clock and the power state.
+struct engine_inputs session_inputs(struct session *session);
+#define SESSION_SUSPENDED_NS 20000000 // between steps while nothing may be computed
+// Before a signal ends what runs: has every running sequence checkpointed, if that can be had
+// within two seconds.
+void session_checkpoint(struct session *session);
 
 // --- input ---
 // A whole file, or stdin for the path "-"; mapped memory, given back by file_free.

@@ -78,7 +78,12 @@ struct answer {
 // Room for one answer in a context of so many tokens.
 enum sov_status answer_create(struct answer *answer, const struct generate_options *g, u32 context,
                               struct sov_fault *fault) MUST_CHECK;
+// The same for at most n_new tokens, with the n_top best of each when there are logprobs.
+enum sov_status answer_reserve(struct answer *answer, u32 n_new, bool has_logprobs, u32 n_top,
+                               struct sov_fault *fault) MUST_CHECK;
 void answer_free(struct answer *answer);
+// Keeps a committed token with what is known of it.
+void answer_keep(struct answer *answer, const struct engine_output *token);
 // Answers the prompt; streams the text to `out` unless g->json. `end_token` ends the answer too
 // (TOKEN_NONE: only those that the vocabulary knows). When the status is SOV_OK, the answer is as
 // long as it gets; otherwise what came before the failure was shown.
@@ -90,6 +95,15 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
 void answer_print_json(const struct answer *answer, struct generate_options *g,
                        const struct tokenizer *tokenizer, const struct token_list *prompt,
                        struct output *out);
+// The parts of it: the text up to a stop string, as a JSON string; {"id", "token", "bytes",
+// "logprob" of one token, without the closing brace, where special tokens have their text; an array
+// of these for all tokens, with "top_logprobs".
+void answer_put_text(const struct answer *answer, const struct tokenizer *tokenizer,
+                     struct stop_matcher *stop, struct output *out);
+void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u32 token,
+                        f64 logprob);
+void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
+                         const struct answer *answer);
 // One line of figures on stderr.
 void answer_print_figures(const struct answer *answer, const struct generate_options *g);
 

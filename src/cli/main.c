@@ -22,6 +22,25 @@ static const struct command commands[] = {
      "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
      "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
      cli_chat},
+    {"batch", "answer a file of requests, many at once",
+     "batch -m MODEL REQUESTS [-o FILE] [--max-seqs N] [--events SPOOL] [options]",
+     "One JSON object a line: id, one of prompt, messages or tokens, and max_tokens, temperature,\n"
+     "top_k, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty, repeat_last_n,\n"
+     "logit_bias, seed, stop, ignore_eos, logprobs. Defaults are those of sov run; the seed comes\n"
+     "from the id. Out come, in order of completion: id, tokens, text, finish_reason, usage,\n"
+     "seed, digest (of the sequence's last event), logprobs when asked for. The bytes for a\n"
+     "request do not depend on what else runs. OpenAI's batch lines (custom_id, url, body) are\n"
+     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n\n"
+     "example:\n"
+     "  echo '{\"id\":1,\"prompt\":\"Once upon a\",\"max_tokens\":20}' | sov batch -m MODEL -\n",
+     cli_batch},
+    {"events", "what happened to every sequence, from a spool of events",
+     "events SPOOL [--follow] [--from N] [--json]",
+     "Every event is checked: its digest, and that it follows the one before it of its sequence.\n"
+     "Exit code 4 when the spool was damaged. An event at the end that was cut short by a crash\n"
+     "is named on stderr; the next writer cuts it off. --json prints CloudEvents 1.0 envelopes.\n\n"
+     "example:\n  sov events answers.spool --follow --json\n",
+     cli_events},
     {"template", "what a chat template makes of messages",
      "template [-m MODEL] [--template NAME] [options] [MESSAGE ...]",
      "Without a model: the names for --template. With a model: what its template was taken for.\n"

@@ -55,22 +55,20 @@ void output_put_utf8(struct output *out, struct str bytes) {
     output_put(out, (struct str){bytes.data + clean_from, bytes.len - clean_from});
 }
 
+// Bytes of one turn of output_json_text.
+#define JSON_STEP_BYTES 256
+
 void output_json_text(struct output *out, struct str s) {
-    usize clean_from = 0;
-    for (usize i = 0; i < s.len; i++) {
-        u8 byte = s.data[i];
-        if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7f) continue;
-        output_put_utf8(out, (struct str){s.data + clean_from, i - clean_from});
-        if (byte == '"' || byte == '\\') {
-            output_format(out, "\\%c", byte);
-        } else if (byte == '\n') {
-            output_put(out, STR("\\n"));
-        } else {
-            output_format(out, "\\u%04x", (u32)byte);
-        }
-        clean_from = i + 1;
+    char escaped[JSON_STEP_BYTES * TEXT_JSON_BYTES_MAX + 1];
+    while (s.len > 0) {
+        struct str step = {s.data, MIN(s.len, (usize)JSON_STEP_BYTES)};
+        if (step.len < s.len) step.len = utf8_complete_prefix(step); // at most 3 bytes less
+        struct text t = TEXT_OVER_ARRAY(escaped);
+        text_put_json(&t, step);
+        assert(!t.truncated);
+        output_put(out, (struct str){(const u8 *)t.data, t.len});
+        s = (struct str){s.data + step.len, s.len - step.len};
     }
-    output_put_utf8(out, (struct str){s.data + clean_from, s.len - clean_from});
 }
 
 void output_json_string(struct output *out, struct str s) {

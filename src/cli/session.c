@@ -93,6 +93,10 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     if (status != SOV_OK) status = name_file(options->model_path, fault);
     if (status == SOV_OK && depth == SESSION_ENGINE) {
+        options->engine.tokenizer = session->vocabulary.tokenizer;
+        options->engine.stop_word = platform_suspend_word();
+        options->engine.has_janet = true;
+        power_begin(&session->power, options->power_folder);
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {
             status = engine_open(&session->model, &options->engine, &session->engine, fault);
@@ -100,6 +104,27 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     if (status != SOV_OK) session_close(session);
     return status;
+}
+
+struct engine_inputs session_inputs(struct session *session) {
+    u64 now_ns = platform_monotonic_ns();
+    struct engine_inputs inputs = {now_ns, power_poll(&session->power, now_ns)};
+    // What a signal ends needs no computing, and must not wait for the power to come back.
+    if (platform_interrupted()) inputs.power = POWER_ACTIVE;
+    return inputs;
+}
+
+#define CHECKPOINT_TRIES 100
+
+void session_checkpoint(struct session *session) {
+    struct engine_inputs inputs = {platform_monotonic_ns(), POWER_SUSPEND};
+    for (u32 i = 0; i < CHECKPOINT_TRIES; i++) {
+        struct engine_report report;
+        struct sov_fault fault = {0};
+        enum sov_status status = engine_step(session->engine, &inputs, &report, &fault);
+        if (status != SOV_OK || report.is_suspended) return;
+        platform_sleep(SESSION_SUSPENDED_NS);
+    }
 }
 
 void session_close(struct session *session) {

@@ -47,7 +47,9 @@ struct cpu {
     cpu_kv_view *kv_view;
     const void *kv_context;
     u32 n_tiles;
-    u32 first_failed; // smallest number of a failed step; n_ops when none
+    const u32 *stop_word; // or NULL
+    u32 abandoned;        // an operator was left out because of it
+    u32 first_failed;     // smallest number of a failed step; n_ops when none
 };
 
 static u32 stride_of(enum plan_storage storage, u32 width) {
@@ -217,6 +219,8 @@ enum sov_status cpu_create(const struct plan *plan, const struct cpu_config *con
 }
 
 void cpu_destroy(struct cpu *cpu) { pool_destroy(&cpu->pool); }
+
+void cpu_set_stop_word(struct cpu *cpu, const u32 *word) { cpu->stop_word = word; }
 
 void cpu_set_tap(struct cpu *cpu, cpu_tap *tap, void *context) {
     cpu->tap = tap;
@@ -456,6 +460,10 @@ static void tap_step(struct cpu *cpu, const struct plan_op *op, u32 n_rows, u32 
     pool_barrier(&cpu->pool);
 }
 
+static bool must_stop(const struct cpu *cpu) {
+    return cpu->stop_word != NULL && __atomic_load_n(cpu->stop_word, __ATOMIC_RELAXED) != 0;
+}
+
 static void forward_job(void *argument, u32 worker) {
     struct cpu *cpu = argument;
     const struct plan *plan = cpu->plan;
@@ -464,7 +472,11 @@ static void forward_job(void *argument, u32 worker) {
         const struct step *step = &cpu->steps[i];
         u32 n_rows = i >= plan->tail ? cpu->batch->n_logit_rows : cpu->batch->n_tokens;
         if (step->barrier_before) pool_barrier(&cpu->pool);
-        if (run_step(cpu, step, n_rows, worker) != 0) note_failure(cpu, i);
+        if (must_stop(cpu)) {
+            __atomic_store_n(&cpu->abandoned, 1, __ATOMIC_RELAXED);
+        } else if (run_step(cpu, step, n_rows, worker) != 0) {
+            note_failure(cpu, i);
+        }
         if (cpu->tap != NULL) tap_step(cpu, step->op, n_rows, worker);
     }
 }
@@ -484,7 +496,11 @@ enum sov_status cpu_forward(struct cpu *cpu, const struct cpu_batch *batch, cpu_
     cpu->kv_context = kv_context;
     cpu->n_tiles = make_tiles(batch, cpu->tiles);
     cpu->first_failed = cpu->plan->n_ops;
+    cpu->abandoned = 0;
     pool_run(&cpu->pool, forward_job, cpu);
+    if (cpu->abandoned != 0) { // before failures: operators may have read what was left out
+        return fault_set(fault, SOV_ERR_INTERRUPTED, "the power went during the step");
+    }
     if (cpu->first_failed < cpu->plan->n_ops) {
         const struct plan_op *op = &cpu->plan->ops[cpu->first_failed];
         if (op->layer == PLAN_NO_LAYER) {

@@ -46,6 +46,10 @@ enum sov_status cpu_forward(struct cpu *cpu, const struct cpu_batch *batch, cpu_
                             const void *kv_context, const f32 **logits, u32 *logit_stride,
                             struct sov_fault *fault) MUST_CHECK;
 
+// While *word is not 0, nothing is written: operators look at it before they begin, and a forward
+// call during which it was set gives SOV_ERR_INTERRUPTED. The power may go at any moment.
+void cpu_set_stop_word(struct cpu *cpu, const u32 *word);
+
 // A tap for traces and tests: called after every operator, on worker 0 alone while the others wait.
 // The op tells the buffer (op->dst); `row` 0 starts at `data`, rows are `stride` elements apart.
 typedef void cpu_tap(void *context, const struct plan_op *op, enum plan_storage storage,

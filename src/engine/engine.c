@@ -1,207 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step, readable as the whole system: validate, allocate KV blocks, forward, sample, commit.
-// Siblings meet here and only here: this file knows which backend runs, how KV blocks are owned and
-// how a token is drawn.
+// The step, readable as the whole system: admit, schedule, forward, sample, commit, publish.
+// Siblings meet here and only here: this file knows which backend runs, how KV blocks are owned,
+// how a token is drawn, and who keeps checkpoints.
 //
-//   IDLE --admit--> PREFILL --last chunk, first token--> GENERATE --end, limit or cancel--> IDLE
+//   sampled ─▶ staged ─▶ committed ─▶ event
+//                │            ▲
+//                └─ 64th ─▶ checkpoint begun ─▶ receipt
 //
-// History tokens[0, n_tokens) are committed; K and V of positions [0, kv_length) are. A step
-// computes positions [kv_length, ...) and, when it reached the newest token, samples one more.
-#include "engine/engine.h"
-#include "cpu/cpu.h"
-#include "cpu/kernels.h"
+// That order is the product. What is staged is seen by nobody; `commit_token` is the only place
+// where a history grows, and `publish` the only one where an event is made.
+#include "engine/engine_private.h"
 #include "freestanding/mem.h"
-#include "platform/platform.h"
 
-#define SLOT 0 // the only sequence of this first form
+#define LOW_BATTERY_DIVISOR 4 // the part of budget and sequences that a low battery leaves
 
-static_assert(ENGINE_THREADS_MAX <= POOL_WORKERS_MAX, "the pool holds that many");
-static_assert(ENGINE_CHUNK_MAX <= CPU_BATCH_TOKENS_MAX, "a chunk is a batch");
-
-struct engine {
-    const struct model *model;
-    struct engine_config config;
-    struct arena arena;
-    struct plan plan;
-    struct kv_allocator kv;
-    struct cpu *cpu;
-    struct sampler sampler;
-    enum sequence_state state;
-    u32 *tokens; // [context] committed history
-    u32 n_tokens, n_prompt;
-    u32 n_cached;                  // prompt tokens whose KV was there at admission
-    u32 n_scripted;                // of the request's script, taken
-    struct token_logprob *top;     // [SAMPLE_LOGPROBS_MAX]
-    struct engine_request request; // its `tokens` is not used after admission
-    u32 *positions, *slots;        // [prefill_chunk] the batch being built
-    u32 *logit_rows;               // [logit_rows]
-};
-
-enum sov_status engine_config_resolve(struct engine_config *config, const struct model *model,
-                                      struct sov_fault *fault) {
-    const struct model_params *p = &model->params;
-    if (config->context == 0) {
-        u32 trained = p->context_train != 0 ? p->context_train : ENGINE_CONTEXT_DEFAULT;
-        config->context = MIN(trained, (u32)ENGINE_CONTEXT_DEFAULT);
-    }
-    if (config->context > MODEL_CONTEXT_MAX) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "context must be 1 to %u tokens, not %u",
-                         MODEL_CONTEXT_MAX, config->context);
-    }
-    if (config->n_threads == 0) config->n_threads = MIN(platform_cpu_count(), ENGINE_THREADS_MAX);
-    if (config->n_threads > ENGINE_THREADS_MAX) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "threads must be 1 to %u, not %u",
-                         ENGINE_THREADS_MAX, config->n_threads);
-    }
-    if (config->prefill_chunk == 0) config->prefill_chunk = ENGINE_CHUNK_DEFAULT;
-    if (config->prefill_chunk > ENGINE_CHUNK_MAX) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "prefill chunk must be 1 to %u tokens, not %u",
-                         ENGINE_CHUNK_MAX, config->prefill_chunk);
-    }
-    config->prefill_chunk = MIN(config->prefill_chunk, config->context);
-    config->logit_rows = MIN(MAX(config->logit_rows, 1u), config->prefill_chunk);
-    return SOV_OK;
+static struct sched_sequence *scheduled(struct engine *engine, const struct sequence *q) {
+    return &engine->scheduler.sequences[q - engine->sequences];
 }
 
-static struct kv_config kv_config_of(const struct model *model,
-                                     const struct engine_config *config) {
-    u32 blocks = (config->context + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE;
-    return (struct kv_config){
-        .n_layer = model->params.n_layer,
-        .n_head_kv = model->params.n_head_kv,
-        .head_dim = model->params.head_dim,
-        .n_sequences = 1,
-        .max_blocks = blocks,
-        .n_blocks = blocks,
-    };
+static u32 slot_of(const struct engine *engine, const struct sequence *q) {
+    return (u32)(q - engine->sequences);
 }
 
-static struct cpu_config cpu_config_of(const struct engine_config *config,
-                                       const struct op_table *kernels) {
-    return (struct cpu_config){
-        .n_workers = config->n_threads,
-        .batch_tokens = config->prefill_chunk,
-        .logit_rows = config->logit_rows,
-        .n_positions = config->context,
-        .kernels = kernels,
-    };
-}
-
-static u64 token_bytes(const struct engine_config *config) {
-    u64 words = (u64)config->context + 2ull * config->prefill_chunk + config->logit_rows;
-    return words * sizeof(u32) + SAMPLE_LOGPROBS_MAX * sizeof(struct token_logprob) +
-           sizeof(struct engine) + 256;
-}
-
-enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
-                                   struct engine_memory *memory, struct sov_fault *fault) {
-    // The plan is small and is needed to know the activation buffers: it is made twice.
-    u64 plan_bytes = plan_memory_bytes(model);
-    void *scratch = platform_memory_map(plan_bytes);
-    if (scratch == NULL) {
-        return fault_set(fault, SOV_ERR_MEMORY, "plan: %llu bytes are not to be had", plan_bytes);
-    }
-    struct arena arena = arena_over(scratch, plan_bytes);
-    struct plan plan;
-    enum sov_status status = plan_create(model, &arena, &plan, fault);
-    if (status == SOV_OK) {
-        struct kv_config kv = kv_config_of(model, config);
-        struct cpu_config cpu = cpu_config_of(config, NULL);
-        *memory = (struct engine_memory){
-            .kv = kv_memory_bytes(&kv),
-            .backend = cpu_memory_bytes(&plan, &cpu),
-            .sampler = sampler_memory_bytes(model->params.n_vocab),
-            .tokens = token_bytes(config),
-            .plan = plan_bytes,
-            .stacks = (u64)(config->n_threads - 1) * PLATFORM_STACK_BYTES,
-        };
-        memory->total = memory->kv + memory->backend + memory->sampler + memory->tokens +
-                        memory->plan;
-        if (memory->kv == 0) {
-            status = fault_set(fault, SOV_ERR_LIMIT,
-                               "the KV cache of this model and a context of "
-                               "%u tokens is beyond the limits",
-                               config->context);
-        }
-    }
-    platform_memory_unmap(scratch, plan_bytes);
-    return status;
-}
-
-static enum sov_status create_parts(struct engine *engine, struct sov_fault *fault) {
-    const struct model *model = engine->model;
+static enum sov_status probe(struct engine *engine, const char *operation,
+                             struct sov_fault *fault) {
     const struct engine_config *config = &engine->config;
-    struct arena *arena = &engine->arena;
-    enum sov_status status = plan_create(model, arena, &engine->plan, fault);
-    if (status != SOV_OK) return status;
-    struct kv_config kv = kv_config_of(model, config);
-    status = kv_create(&engine->kv, &kv, config->kv_shuffle, config->kv_shuffle_seed, arena, fault);
-    if (status != SOV_OK) return status;
-    status = sampler_create(&engine->sampler, model->params.n_vocab, arena, fault);
-    if (status != SOV_OK) return status;
-    engine->tokens = arena_array(arena, u32, config->context);
-    engine->positions = arena_array(arena, u32, config->prefill_chunk);
-    engine->slots = arena_array(arena, u32, config->prefill_chunk);
-    engine->logit_rows = arena_array(arena, u32, config->logit_rows);
-    engine->top = arena_array(arena, struct token_logprob, SAMPLE_LOGPROBS_MAX);
-    if (engine->tokens == NULL || engine->positions == NULL || engine->slots == NULL ||
-        engine->logit_rows == NULL || engine->top == NULL) {
-        return arena_fault(arena, fault, "engine", token_bytes(config));
-    }
-    struct op_table kernels;
-    op_fill_reference(&kernels);
-    op_fill_level(&kernels, config->level);
-    struct cpu_config cpu = cpu_config_of(config, &kernels);
-    return cpu_create(&engine->plan, &cpu, arena, &engine->cpu, fault);
+    return config->probe == NULL ? SOV_OK : config->probe(config->probe_context, operation, fault);
 }
 
-enum sov_status engine_open(const struct model *model, const struct engine_config *config,
-                            struct engine **result, struct sov_fault *fault) {
-    struct engine_memory memory = {0};
-    enum sov_status status = engine_memory_plan(model, config, &memory, fault);
-    if (status != SOV_OK) return status;
-    void *mapped = platform_memory_map(memory.total);
-    if (mapped == NULL) {
-        return fault_set(fault, SOV_ERR_MEMORY,
-                         "the engine needs %llu bytes (%llu of them KV cache for %u tokens): the "
-                         "system refused; a smaller context may fit",
-                         memory.total, memory.kv, config->context);
-    }
-    struct arena arena = arena_over(mapped, memory.total);
-    struct engine *engine = arena_alloc(&arena, sizeof *engine, 64);
-    assert(engine != NULL);
-    memset(engine, 0, sizeof *engine);
-    engine->model = model;
-    engine->config = *config;
-    engine->arena = arena;
-    status = create_parts(engine, fault);
-    if (status != SOV_OK) {
-        platform_memory_unmap(mapped, memory.total);
-        return status;
-    }
-    engine->arena.sealed = true; // E1
-    *result = engine;
-    return SOV_OK;
-}
+// --- requests ---
 
-void engine_close(struct engine *engine) {
-    cpu_destroy(engine->cpu);
-    platform_memory_unmap(engine->arena.base, engine->arena.size);
-}
-
-enum sequence_state engine_state(const struct engine *engine) { return engine->state; }
-struct kv_statistics engine_kv_statistics(const struct engine *engine) {
-    return kv_statistics_of(&engine->kv);
-}
-struct cpu *engine_cpu(struct engine *engine) {
-    return engine->cpu;
-}
-
-static enum sov_status check_tokens(const struct engine *engine, const u32 *tokens, u32 n_tokens,
+enum sov_status engine_check_tokens(const struct engine *engine, const u32 *tokens, u32 n_tokens,
                                     struct sov_fault *fault) {
-    if (engine->state != SEQUENCE_IDLE) {
-        return fault_set(fault, SOV_ERR_STATE, "the engine is busy with another sequence");
-    }
     if (n_tokens == 0) {
         return fault_set(fault, SOV_ERR_ARGUMENT,
                          "the prompt is empty and this model adds no begin token");
@@ -221,29 +51,10 @@ static enum sov_status check_tokens(const struct engine *engine, const u32 *toke
     return SOV_OK;
 }
 
-// What was committed stays for the next prompt.
-static void become_idle(struct engine *engine) { engine->state = SEQUENCE_IDLE; }
-
-// Makes tokens[n] the history, keeping the KV of the longest common beginning with the one before.
-// The last token is always computed anew: its logits are wanted.
-static void begin_sequence(struct engine *engine, const u32 *tokens, u32 n) {
-    u32 limit = MIN(kv_length(&engine->kv, SLOT), n - 1);
-    u32 common = 0;
-    while (common < limit && engine->tokens[common] == tokens[common]) common++;
-    struct sov_fault fault = {0};
-    enum sov_status status = kv_truncate(&engine->kv, SLOT, common, &fault);
-    assert(status == SOV_OK);
-    memmove(engine->tokens, tokens, n * sizeof(u32));
-    engine->n_tokens = engine->n_prompt = n;
-    engine->n_cached = common;
-    engine->n_scripted = 0;
-    engine->state = SEQUENCE_PREFILL;
-}
-
 static enum sov_status check_request(const struct engine *engine,
                                      const struct engine_request *request,
                                      struct sov_fault *fault) {
-    enum sov_status status = check_tokens(engine, request->tokens, request->n_tokens, fault);
+    enum sov_status status = engine_check_tokens(engine, request->tokens, request->n_tokens, fault);
     if (status == SOV_OK) status = sample_params_check(&request->sampling, fault);
     if (status != SOV_OK) return status;
     u32 n_vocab = engine->model->params.n_vocab;
@@ -258,164 +69,617 @@ static enum sov_status check_request(const struct engine *engine,
         return fault_set(fault, SOV_ERR_ARGUMENT, "script token %u is %u, the vocabulary has %u", i,
                          request->script[i], n_vocab);
     }
-    if (request->n_logprobs > SAMPLE_LOGPROBS_MAX) {
+    if (request->n_logprobs > engine->config.logprobs_max) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "logprobs must be 0 to %u, not %u",
-                         SAMPLE_LOGPROBS_MAX, request->n_logprobs);
+                         engine->config.logprobs_max, request->n_logprobs);
     }
     return SOV_OK;
 }
 
-enum sov_status engine_admit(struct engine *engine, const struct engine_request *request,
-                             struct sov_fault *fault) {
+enum sov_status engine_submit(struct engine *engine, const struct engine_request *request,
+                              engine_sequence *sequence, struct sov_fault *fault) {
     enum sov_status status = check_request(engine, request, fault);
     if (status != SOV_OK) return status;
-    begin_sequence(engine, request->tokens, request->n_tokens);
-    engine->request = *request;
-    engine->request.tokens = NULL;
+    for (u32 i = 0; i < engine->config.max_seqs; i++) {
+        if (engine->sequences[i].handle == 0 || engine->sequences[i].request.id != request->id) {
+            continue;
+        }
+        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %llu is there already",
+                         request->id);
+    }
+    u32 slot = sched_submit(&engine->scheduler, request->n_tokens);
+    if (slot == SOV_MAX_SEQS) {
+        return fault_set(fault, SOV_ERR_STATE, "the engine is busy with %u sequences",
+                         engine->config.max_seqs);
+    }
+    struct sequence *q = &engine->sequences[slot];
+    u32 *tokens = q->tokens;
+    struct token_logprob *top = q->top;
+    *q = (struct sequence){
+        .handle = ++engine->n_submitted * SOV_MAX_SEQS + slot,
+        .request = *request,
+        .tokens = tokens,
+        .top = top,
+        .n_committed = request->n_tokens,
+        .chain = engine->root,
+    };
+    q->request.tokens = NULL;
+    memcpy(tokens, request->tokens, request->n_tokens * sizeof(u32));
+    struct sha256_digest origin = sequence_origin(engine, request);
+    event_chain_begin(&q->events, request->id, &origin);
+    // A full context leaves nothing to generate.
+    if (request->n_tokens == engine->config.context) q->ending = FINISH_LENGTH;
+    scheduled(engine, q)->is_held = q->ending != FINISH_NONE;
+    *sequence = q->handle;
     return SOV_OK;
 }
 
-void engine_cancel(struct engine *engine) { become_idle(engine); }
+static struct sequence *find(const struct engine *engine, engine_sequence sequence) {
+    struct sequence *q = &engine->sequences[sequence % SOV_MAX_SEQS % engine->config.max_seqs];
+    return sequence != 0 && q->handle == sequence ? q : NULL;
+}
+
+void engine_cancel(struct engine *engine, engine_sequence sequence) {
+    struct sequence *q = find(engine, sequence);
+    if (q != NULL) q->is_cancelled = true;
+}
+
+u32 engine_room(const struct engine *engine) {
+    return engine->config.max_seqs - engine->scheduler.n_live;
+}
+
+enum sequence_state engine_state(const struct engine *engine, engine_sequence sequence) {
+    const struct sequence *q = find(engine, sequence);
+    return q == NULL ? SEQUENCE_IDLE : engine->scheduler.sequences[slot_of(engine, q)].state;
+}
+
+struct cpu *engine_cpu(struct engine *engine) {
+    return engine->cpu;
+}
+
+void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
+
+void engine_assert_consistent(const struct engine *engine) {
+    sched_assert_consistent(&engine->scheduler);
+}
+
+struct engine_statistics engine_statistics_of(const struct engine *engine) {
+    struct engine_statistics statistics = engine->statistics;
+    statistics.kv = kv_statistics_of(&engine->kv);
+    statistics.n_swaps = engine->scheduler.n_swaps;
+    statistics.n_spills = engine->scheduler.n_spills;
+    return statistics;
+}
+
+// --- publish ---
+
+static struct engine_output *publish(struct engine *engine, struct sequence *q,
+                                     struct sov_event event) {
+    assert(engine->report.n_outputs < engine->config.max_seqs * OUTPUTS_PER_SEQUENCE);
+    u32 n_prompt = scheduled(engine, q)->n_prompt;
+    event.committed_token_count = q->n_committed - n_prompt;
+    event_seal(&q->events, &event);
+    struct engine_output *output = &engine->outputs[engine->report.n_outputs++];
+    *output = (struct engine_output){
+        .sequence = q->handle,
+        .event = event,
+        .n_prompt = n_prompt,
+        .n_cached = q->n_cached,
+    };
+    return output;
+}
+
+static void publish_admission(struct engine *engine, struct sequence *q) {
+    publish(engine, q,
+            (struct sov_event){
+                .type = EVENT_ADMITTED,
+                .previous_state = SEQUENCE_IDLE,
+                .new_state = SEQUENCE_PREFILL,
+                .sampled_token_id = EVENT_NO_TOKEN,
+            });
+}
+
+// --- commit ---
+
+static u32 n_generated(struct engine *engine, const struct sequence *q) {
+    return q->n_committed - scheduled(engine, q)->n_prompt;
+}
+
+// K and V that belong to committed tokens are final, and may be shared.
+static void commit_kv(struct engine *engine, struct sequence *q) {
+    u32 slot = slot_of(engine, q), length = kv_length(&engine->kv, slot);
+    u32 wanted = MIN(scheduled(engine, q)->n_computed, q->n_committed);
+    if (wanted <= length) return;
+    struct sov_fault fault = {0};
+    enum sov_status status = kv_append_tokens(&engine->kv, slot, wanted - length, &fault);
+    assert(status == SOV_OK); // the blocks are there
+    sequence_publish(engine, slot, false);
+}
+
+// Also when its last attempt failed: the store may know it all the same.
+static void forget_suspension(struct engine *engine, struct sequence *q) {
+    if (q->suspend_id.kind != 0) engine->store.forget(engine->store.context, &q->suspend_id);
+    q->suspend_id = (struct checkpoint_id){0};
+    q->suspend_begun = q->suspend_durable = false;
+}
+
+static void forget_checkpoints(struct engine *engine, struct sequence *q) {
+    struct checkpoint_id id = {q->request.id, q->n_committed + 1, CHECKPOINT_BOUNDARY};
+    if (scheduled(engine, q)->is_prepared) engine->store.forget(engine->store.context, &id);
+    q->is_begun = false;
+    forget_suspension(engine, q);
+}
+
+// The end: what is staged is dropped, what was committed stays for prompts to come.
+static void finish(struct engine *engine, struct sequence *q, enum finish_reason reason) {
+    u32 slot = slot_of(engine, q);
+    if (q->events.next_number == 0) publish_admission(engine, q);
+    struct engine_output *output = publish(
+        engine, q,
+        (struct sov_event){
+            .type = EVENT_FINISHED,
+            .previous_state = n_generated(engine, q) > 0 ? SEQUENCE_GENERATE : SEQUENCE_PREFILL,
+            .new_state = SEQUENCE_IDLE,
+            .sampled_token_id = EVENT_NO_TOKEN,
+            .finish = reason,
+        });
+    if (reason == FINISH_FAILED) {
+        engine->faults[slot] = q->fault;
+        output->fault = &engine->faults[slot];
+    }
+    forget_checkpoints(engine, q);
+    sequence_publish(engine, slot, true);
+    sched_finish(&engine->scheduler, slot);
+    q->handle = 0;
+}
+
+static bool is_end(const struct engine *engine, const struct engine_request *request, u32 token) {
+    if (request->ignore_end) return false;
+    if (token == request->end_token && request->end_token != TOKEN_NONE) return true;
+    const struct tokenizer *tokenizer = engine->config.tokenizer;
+    return tokenizer != NULL && tokenizer_is_end(tokenizer, token);
+}
+
+// Why a sequence ends after its newest committed token; FINISH_NONE: it goes on.
+static enum finish_reason finish_of(struct engine *engine, struct sequence *q) {
+    const struct engine_request *request = &q->request;
+    u32 n_new = n_generated(engine, q), token = q->tokens[q->n_committed - 1];
+    if (is_end(engine, request, token)) return FINISH_STOP;
+    if (request->stop != NULL && request->stop(request->stop_context, token)) return FINISH_STOP;
+    if (request->n_new_max != 0 && n_new >= request->n_new_max) return FINISH_LENGTH;
+    return q->n_committed >= engine->config.context ? FINISH_LENGTH : FINISH_NONE;
+}
+
+// Commits the oldest staged token; `receipt` on a 64-boundary. False: the sequence ended with it.
+static bool commit_token(struct engine *engine, struct sequence *q,
+                         const struct checkpoint_receipt *receipt) {
+    u32 position = q->n_committed, generated = n_generated(engine, q);
+    assert(position < scheduled(engine, q)->n_tokens);
+    bool is_boundary = (generated + 1) % ENGINE_CHECKPOINT_TOKENS == 0;
+    assert(is_boundary == (receipt != NULL)); // E5
+    q->n_committed++;
+    q->n_failures = 0;
+    commit_kv(engine, q);
+    struct sov_event event = {
+        .type = EVENT_TOKEN,
+        .previous_state = is_boundary      ? SEQUENCE_CHECKPOINT
+                          : generated == 0 ? SEQUENCE_PREFILL
+                                           : SEQUENCE_GENERATE,
+        .new_state = SEQUENCE_GENERATE,
+        .sampled_token_id = q->tokens[position],
+        .has_receipt = is_boundary,
+    };
+    if (is_boundary) event.checkpoint_receipt_hash = receipt->receipt_hash;
+    struct engine_output *output = publish(engine, q, event);
+    u32 at = generated % STAGED_SLOTS;
+    output->position = position;
+    output->logprob = q->staged[at].logprob;
+    output->n_top = q->staged[at].n_top;
+    output->top = q->top + (usize)at * engine->config.logprobs_max;
+    enum finish_reason reason = finish_of(engine, q);
+    if (reason == FINISH_NONE) return true;
+    finish(engine, q, reason);
+    return false;
+}
+
+// Whether a sequence wants no more rows for now: what is staged may end it, or is as much as may
+// be.
+static void hold(struct engine *engine, struct sequence *q) {
+    struct sched_sequence *s = scheduled(engine, q);
+    const struct engine_request *request = &q->request;
+    u32 n_staged = s->n_tokens - q->n_committed, newest = q->tokens[s->n_tokens - 1];
+    bool full = s->is_prepared && (!q->is_begun || n_staged > engine->config.run_ahead);
+    bool at_limit = s->n_tokens >= engine->config.context ||
+                    (request->n_new_max != 0 && s->n_tokens - s->n_prompt >= request->n_new_max);
+    bool at_end = n_staged > 0 && is_end(engine, request, newest);
+    s->is_held = q->ending != FINISH_NONE || full || (n_staged > 0 && (at_limit || at_end));
+}
+
+// --- failures ---
+
+// An attempt failed. Nothing of the sequence has changed; it tries again, or ends with the reason.
+static void note_failure(struct engine *engine, struct sequence *q, const struct sov_fault *fault) {
+    if (engine->report.n_failed++ == 0) {
+        engine->step_fault = *fault;
+        engine->report.fault = &engine->step_fault;
+    }
+    q->fault = *fault;
+    if (++q->n_failures > engine->config.retries) {
+        if (q->ending == FINISH_NONE) q->ending = FINISH_FAILED;
+    } else {
+        engine->statistics.n_retries++;
+    }
+    hold(engine, q);
+}
+
+static void hook_failed(void *context, u32 slot, const struct sov_fault *fault) {
+    struct engine *engine = context;
+    note_failure(engine, &engine->sequences[slot], fault);
+}
+
+static void hook_adopt(void *context, u32 slot) { sequence_adopt(context, slot); }
+
+static enum sov_status hook_probe(void *context, const char *operation, struct sov_fault *fault) {
+    return probe(context, operation, fault);
+}
+
+struct sched_hooks engine_hooks(struct engine *engine) {
+    return (struct sched_hooks){engine, hook_adopt, hook_probe, hook_failed};
+}
+
+// --- checkpoints at 64-boundaries ---
+
+// A prepared checkpoint failed: what ran ahead of it is dropped, the boundary's token stays
+// prepared, and the next attempt has the same id and bytes.
+static void checkpoint_failed(struct engine *engine, struct sequence *q,
+                              const struct sov_fault *fault) {
+    q->is_begun = false;
+    sched_drop_staged(&engine->scheduler, slot_of(engine, q), q->n_committed + 1);
+    note_failure(engine, q, fault);
+}
+
+static enum sov_status check_receipt(const struct checkpoint_id *id,
+                                     const struct checkpoint_receipt *receipt,
+                                     struct sov_fault *fault) {
+    struct sha256_digest expected = checkpoint_receipt_hash(id, &receipt->payload_hash);
+    if (sha256_equal(&expected, &receipt->receipt_hash)) return SOV_OK;
+    return fault_set(fault, SOV_ERR_INTEGRITY,
+                     "the receipt of sequence %llu at %u tokens is not of this checkpoint",
+                     id->sequence_id, id->n_tokens);
+}
+
+// Begins the checkpoint of a boundary, or asks how far it is; commits what waits for it.
+static void settle(struct engine *engine, struct sequence *q) {
+    struct checkpoint_id id = {q->request.id, q->n_committed + 1, CHECKPOINT_BOUNDARY};
+    struct checkpoint_store *store = &engine->store;
+    struct checkpoint_receipt receipt = {0};
+    enum checkpoint_progress progress = CHECKPOINT_PENDING;
+    struct sov_fault fault = {0};
+    enum sov_status status = SOV_OK;
+    if (!q->is_begun) {
+        // Nothing runs ahead of a checkpoint that nobody writes.
+        assert(scheduled(engine, q)->n_tokens == q->n_committed + 1);
+        status = probe(engine, "checkpoint", &fault);
+        if (status == SOV_OK) {
+            struct str bytes = sequence_checkpoint(engine, q, &id);
+            status = store->begin(store->context, &id, bytes, &fault);
+        }
+        q->is_begun = status == SOV_OK;
+    }
+    if (status == SOV_OK) status = probe(engine, "receipt", &fault);
+    if (status == SOV_OK) status = store->poll(store->context, &id, &progress, &receipt, &fault);
+    if (status == SOV_OK && progress == CHECKPOINT_PENDING) {
+        hold(engine, q);
+        return;
+    }
+    if (status == SOV_OK) status = check_receipt(&id, &receipt, &fault);
+    if (status != SOV_OK) {
+        checkpoint_failed(engine, q, &fault);
+        return;
+    }
+    store->forget(store->context, &id);
+    q->is_begun = false;
+    engine->statistics.n_checkpoints++;
+    sched_prepared(&engine->scheduler, slot_of(engine, q), false);
+    bool goes_on = commit_token(engine, q, &receipt);
+    while (goes_on && q->n_committed < scheduled(engine, q)->n_tokens) {
+        goes_on = commit_token(engine, q, NULL);
+    }
+    if (goes_on) hold(engine, q);
+}
+
+// --- forward and sample: all of it staged ---
 
 static struct kv_layer view_kv_layer(const void *context, u32 layer) {
     return kv_layer_view(context, layer);
 }
 
-// Computes positions [kv_length, kv_length + n) with logits for the last n_logits of them. Nothing
-// is committed: blocks beyond the committed length stay owned, and a retry writes them again.
-static enum sov_status forward(struct engine *engine, u32 n, u32 n_logits, const f32 **logits,
-                               u32 *logit_stride, struct sov_fault *fault) {
-    u32 begin = kv_length(&engine->kv, SLOT);
-    assert(n >= 1 && n <= engine->config.prefill_chunk && begin + n <= engine->n_tokens);
-    enum sov_status status = kv_allocate_blocks(&engine->kv, SLOT, begin + n, fault);
-    if (status != SOV_OK) return status;
-    for (u32 i = 0; i < n; i++) {
-        engine->positions[i] = begin + i;
-        engine->slots[i] = SLOT;
+enum sov_status engine_forward(struct engine *engine, const struct cpu_batch *batch,
+                               const f32 **logits, u32 *logit_stride, struct sov_fault *fault) {
+    enum sov_status status = probe(engine, "forward", fault);
+    if (status == SOV_OK) {
+        status = engine->backend.forward(engine->backend.context, batch, view_kv_layer, &engine->kv,
+                                         logits, logit_stride, fault);
     }
-    for (u32 i = 0; i < n_logits; i++) engine->logit_rows[i] = n - n_logits + i;
-    struct cpu_batch batch = {
-        .n_tokens = n,
-        .tokens = engine->tokens + begin,
-        .positions = engine->positions,
-        .slots = engine->slots,
-        .n_logit_rows = n_logits,
-        .logit_rows = engine->logit_rows,
-    };
-    status = cpu_forward(engine->cpu, &batch, view_kv_layer, &engine->kv, logits, logit_stride,
-                         fault);
     if (status == SOV_OK) status = gguf_check_files(&engine->model->gguf, fault); // E4
     return status;
 }
 
-// The commit: K and V of n more positions, and then the newly drawn token, if there is one.
-static void commit(struct engine *engine, u32 n, const u32 *new_token) {
-    struct sov_fault fault = {0};
-    enum sov_status status = kv_append_tokens(&engine->kv, SLOT, n, &fault);
-    assert(status == SOV_OK); // the blocks are there
-    if (new_token == NULL) return;
-    assert(engine->n_tokens < engine->config.context);
-    engine->tokens[engine->n_tokens++] = *new_token;
-    engine->state = SEQUENCE_GENERATE;
+// Whether rows reach the newest token, whose logits are wanted.
+static bool samples(struct engine *engine, const struct sched_rows *rows) {
+    const struct sched_sequence *s = &engine->scheduler.sequences[rows->slot];
+    return s->n_computed + rows->n == s->n_tokens && s->n_tokens < engine->config.context;
 }
 
-// Ends the sequence when it has to end after what was just committed.
-static enum finish_reason finish_of(const struct engine *engine,
-                                    const struct tokenizer *tokenizer) {
-    u32 n_new = engine->n_tokens - engine->n_prompt;
-    const struct engine_request *request = &engine->request;
-    if (n_new > 0 && !request->ignore_end &&
-        tokenizer_is_end(tokenizer, engine->tokens[engine->n_tokens - 1])) {
-        return FINISH_STOP;
+static enum sov_status forward(struct engine *engine, const struct sched_rows *rows, u32 n_rows,
+                               const f32 **logits, u32 *logit_stride, struct sov_fault *fault) {
+    struct cpu_batch batch = {
+        .tokens = engine->tokens,
+        .positions = engine->positions,
+        .slots = engine->slots,
+        .logit_rows = engine->logit_rows,
+    };
+    for (u32 i = 0; i < n_rows; i++) {
+        u32 begin = engine->scheduler.sequences[rows[i].slot].n_computed;
+        const u32 *tokens = engine->sequences[rows[i].slot].tokens + begin;
+        assert(batch.n_tokens + rows[i].n <= engine->config.token_budget);
+        for (u32 k = 0; k < rows[i].n; k++, batch.n_tokens++) {
+            engine->tokens[batch.n_tokens] = tokens[k];
+            engine->positions[batch.n_tokens] = begin + k;
+            engine->slots[batch.n_tokens] = rows[i].slot;
+        }
+        if (samples(engine, &rows[i])) {
+            assert(batch.n_logit_rows < engine->config.logit_rows);
+            engine->logit_rows[batch.n_logit_rows++] = batch.n_tokens - 1;
+        }
     }
-    if (request->n_new_max != 0 && n_new >= request->n_new_max) return FINISH_LENGTH;
-    if (engine->n_tokens >= engine->config.context) return FINISH_LENGTH;
-    return FINISH_NONE;
+    engine->report.n_rows += batch.n_tokens;
+    return engine_forward(engine, &batch, logits, logit_stride, fault);
 }
 
 // The next token: of the script, else drawn; with the logarithms of probabilities that were asked
-// for.
-static enum sov_status sample(struct engine *engine, const f32 *logits, u32 *token,
-                              struct engine_event *event, struct sov_fault *fault) {
-    const struct engine_request *request = &engine->request;
-    if (engine->n_scripted < request->n_script) {
-        *token = request->script[engine->n_scripted++];
+// for. Staged behind what is there.
+static enum sov_status sample(struct engine *engine, struct sequence *q, const f32 *logits,
+                              struct sov_fault *fault) {
+    const struct engine_request *request = &q->request;
+    struct sched_sequence *s = scheduled(engine, q);
+    u32 generated = s->n_tokens - s->n_prompt, token = TOKEN_NONE;
+    enum sov_status status = probe(engine, "sample", fault);
+    if (status != SOV_OK) return status;
+    if (generated < request->n_script) {
+        token = request->script[generated];
     } else {
         struct sample_draw draw = {
-            .position = engine->n_tokens,
-            .history = engine->tokens,
-            .n_history = engine->n_tokens,
+            .position = s->n_tokens,
+            .history = q->tokens,
+            .n_history = s->n_tokens,
         };
-        enum sov_status status =
-            sov_sample_token(&engine->sampler, logits, &request->sampling, draw, token, fault);
+        status =
+            sov_sample_token(&engine->sampler, logits, &request->sampling, draw, &token, fault);
         if (status != SOV_OK) return status;
     }
+    struct staged *staged = &q->staged[generated % STAGED_SLOTS];
+    *staged = (struct staged){0};
     if (request->wants_logprob || request->n_logprobs > 0) {
         struct token_logprob own;
-        event->n_top = sample_logprobs(&engine->sampler, logits, *token, request->n_logprobs, &own,
-                                       engine->top);
-        event->top = engine->top;
-        event->logprob = own.logprob;
+        struct token_logprob *top = q->top +
+                                    (usize)(generated % STAGED_SLOTS) * engine->config.logprobs_max;
+        staged->n_top =
+            sample_logprobs(&engine->sampler, logits, token, request->n_logprobs, &own, top);
+        staged->logprob = own.logprob;
     }
+    q->tokens[s->n_tokens++] = token;
     return SOV_OK;
 }
 
-enum sov_status engine_step(struct engine *engine, const struct tokenizer *tokenizer,
-                            struct engine_event *event, struct sov_fault *fault) {
-    *event = (struct engine_event){0};
-    if (engine->state == SEQUENCE_IDLE) {
-        return fault_set(fault, SOV_ERR_STATE, "no sequence was admitted");
+// After a forward that went well: samples, moves on, and commits, or prepares a boundary.
+static void complete(struct engine *engine, const struct sched_rows *rows, u32 n_rows,
+                     const f32 *logits, u32 logit_stride) {
+    u32 n_sampled = 0;
+    for (u32 i = 0; i < n_rows; i++) {
+        struct sequence *q = &engine->sequences[rows[i].slot];
+        struct sched_sequence *s = &engine->scheduler.sequences[rows[i].slot];
+        struct sov_fault fault = {0};
+        enum sov_status status = SOV_OK;
+        bool has_token = samples(engine, &rows[i]);
+        u32 n_tokens = s->n_tokens;
+        if (has_token) {
+            status = sample(engine, q, logits + (u64)n_sampled * logit_stride, &fault);
+            n_sampled++;
+        }
+        if (status != SOV_OK) {
+            note_failure(engine, q, &fault);
+            continue;
+        }
+        s->n_tokens = n_tokens; // the phase ends with the history that was computed
+        sched_computed(&engine->scheduler, rows[i].slot, rows[i].n);
+        s->n_tokens += has_token;
+        q->n_failures = 0;
+        commit_kv(engine, q);
+        bool is_boundary = has_token && (s->n_tokens - s->n_prompt) % ENGINE_CHECKPOINT_TOKENS == 0;
+        if (is_boundary) sched_prepared(&engine->scheduler, rows[i].slot, true);
+        bool goes_on = true;
+        if (has_token && !s->is_prepared) goes_on = commit_token(engine, q, NULL);
+        if (is_boundary) settle(engine, q);
+        if (q->handle != 0 && goes_on) hold(engine, q);
     }
-    u32 missing = engine->n_tokens - kv_length(&engine->kv, SLOT);
-    u32 n = MIN(missing, engine->config.prefill_chunk);
-    // The newest token's logits are wanted, unless the prompt leaves no room for another token.
-    bool samples = n == missing && engine->n_tokens < engine->config.context;
+}
+
+// Runs the rows of the plan together. When that fails, nobody knows whose fault it was: each
+// sequence is tried alone, and only those that fail alone have failed.
+static void attempt(struct engine *engine) {
+    struct scheduler *s = &engine->scheduler;
     const f32 *logits = NULL;
     u32 logit_stride = 0;
-    enum sov_status status = forward(engine, n, samples ? 1 : 0, &logits, &logit_stride, fault);
-    if (status != SOV_OK) return status;
-    u32 token = TOKEN_NONE;
-    if (samples) status = sample(engine, logits, &token, event, fault);
-    if (status != SOV_OK) return status;
-    event->has_token = samples;
-    event->token = token;
-    event->position = engine->n_tokens;
-    commit(engine, n, samples ? &token : NULL);
-    event->n_cached = engine->n_cached;
-    event->n_prefilled = MIN(kv_length(&engine->kv, SLOT), engine->n_prompt);
-    if (n == missing) event->finish = finish_of(engine, tokenizer);
-    if (event->finish != FINISH_NONE) become_idle(engine);
-    return SOV_OK;
-}
-
-// The next chunk from position `done` on: at most config.logit_rows of its positions want logits.
-static u32 evaluate_chunk(const struct engine *engine, u32 done, u32 first) {
-    u32 without_logits = first > done ? first - done : 0;
-    u32 n = MIN(engine->config.prefill_chunk, engine->n_tokens - done);
-    return MIN(n, without_logits + engine->config.logit_rows);
-}
-
-enum sov_status engine_evaluate(struct engine *engine, const u32 *tokens, u32 n_tokens, u32 first,
-                                engine_row *row, void *context, struct sov_fault *fault) {
-    enum sov_status status = check_tokens(engine, tokens, n_tokens, fault);
-    if (status != SOV_OK) return status;
-    assert(first < n_tokens);
-    begin_sequence(engine, tokens, n_tokens);
-    u32 done = MIN(kv_length(&engine->kv, SLOT), first); // what wants logits is computed anew
-    status = kv_truncate(&engine->kv, SLOT, done, fault);
-    while (status == SOV_OK && done < n_tokens) {
-        u32 n = evaluate_chunk(engine, done, first);
-        u32 n_logits = done + n - MIN(MAX(first, done), done + n);
-        const f32 *logits = NULL;
-        u32 logit_stride = 0;
-        status = forward(engine, n, n_logits, &logits, &logit_stride, fault);
-        for (u32 i = 0; status == SOV_OK && i < n_logits; i++) {
-            status = row(context, done + n - n_logits + i, logits + (u64)i * logit_stride,
-                         engine->model->params.n_vocab, fault);
-        }
-        if (status == SOV_OK) commit(engine, n, NULL);
-        done += n;
+    struct sov_fault fault = {0};
+    if (s->n_rows == 0) return;
+    enum sov_status status = forward(engine, s->rows, s->n_rows, &logits, &logit_stride, &fault);
+    if (status == SOV_OK) {
+        complete(engine, s->rows, s->n_rows, logits, logit_stride);
+        return;
     }
-    become_idle(engine);
-    return status;
+    if (status == SOV_ERR_INTERRUPTED) return; // the power went: abandoned, as if never begun
+    for (u32 i = 0; i < s->n_rows; i++) {
+        fault = (struct sov_fault){0};
+        status = forward(engine, &s->rows[i], 1, &logits, &logit_stride, &fault);
+        if (status == SOV_OK) {
+            complete(engine, &s->rows[i], 1, logits, logit_stride);
+        } else if (status == SOV_ERR_INTERRUPTED) {
+            return;
+        } else {
+            note_failure(engine, &engine->sequences[s->rows[i].slot], &fault);
+        }
+    }
+}
+
+// --- power ---
+
+// Checkpoints what is committed of every live sequence, and computes nothing. What is staged stays
+// staged: the same tokens come after the resumption as would have come without it.
+static void suspend(struct engine *engine) {
+    struct checkpoint_store *store = &engine->store;
+    engine->is_suspended = true;
+    bool all_durable = true;
+    for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+        struct sequence *q = &engine->sequences[slot];
+        if (q->handle == 0 || q->suspend_durable) continue;
+        struct sov_fault fault = {0};
+        enum checkpoint_progress progress = CHECKPOINT_PENDING;
+        struct checkpoint_receipt receipt;
+        enum sov_status status = SOV_OK;
+        if (!q->suspend_begun) {
+            q->suspend_id =
+                (struct checkpoint_id){q->request.id, q->n_committed, CHECKPOINT_SUSPEND};
+            status = probe(engine, "checkpoint", &fault);
+            struct str bytes = sequence_checkpoint(engine, q, &q->suspend_id);
+            if (status == SOV_OK) {
+                status = store->begin(store->context, &q->suspend_id, bytes, &fault);
+            }
+            q->suspend_begun = status == SOV_OK;
+        }
+        if (status == SOV_OK) status = probe(engine, "receipt", &fault);
+        if (status == SOV_OK) {
+            status = store->poll(store->context, &q->suspend_id, &progress, &receipt, &fault);
+        }
+        if (status == SOV_OK && progress == CHECKPOINT_DURABLE) {
+            status = check_receipt(&q->suspend_id, &receipt, &fault);
+        }
+        q->suspend_durable = status == SOV_OK && progress == CHECKPOINT_DURABLE;
+        all_durable = all_durable && q->suspend_durable;
+        if (status == SOV_OK) continue;
+        q->suspend_begun = false; // the next step tries again
+        if (engine->report.n_failed++ == 0) engine->step_fault = fault;
+        engine->report.fault = &engine->step_fault;
+    }
+    engine->report.is_suspended = all_durable;
+}
+
+static void resume(struct engine *engine) {
+    engine->is_suspended = false;
+    for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+        struct sequence *q = &engine->sequences[slot];
+        if (q->handle != 0) forget_suspension(engine, q);
+    }
+}
+
+// --- the step ---
+
+// Inputs that end sequences: cancels and deadlines.
+static void decide_ends(struct engine *engine, const struct engine_inputs *inputs) {
+    for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+        struct sequence *q = &engine->sequences[slot];
+        if (q->handle == 0) continue;
+        u64 deadline = q->request.deadline_ns;
+        if (deadline != 0 && inputs->now_ns >= deadline) q->ending = FINISH_DEADLINE;
+        if (q->is_cancelled) q->ending = FINISH_CANCEL;
+    }
+}
+
+static void end_decided(struct engine *engine) {
+    for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+        struct sequence *q = &engine->sequences[slot];
+        if (q->handle != 0 && q->ending != FINISH_NONE) finish(engine, q, q->ending);
+    }
+}
+
+static void admissions(struct engine *engine) {
+    for (u32 i = 0; i < engine->scheduler.n_live; i++) {
+        u32 slot = engine->scheduler.order[i];
+        struct sched_sequence *s = &engine->scheduler.sequences[slot];
+        if (s->was_admitted) publish_admission(engine, &engine->sequences[slot]);
+        s->was_admitted = false;
+    }
+}
+
+// The values are in range: they were made from what these ranges come from.
+static void set_janet(struct engine *engine, u32 slot, u32 value) {
+    struct sov_fault fault = {0};
+    enum sov_status status = janet_set(engine->janet, slot, value, &fault);
+    assert(status == SOV_OK);
+}
+
+// After the commit (J2).
+static void show_janet(struct engine *engine, enum power_state power) {
+    if (engine->janet == NULL) return;
+    u32 n_pending = 0;
+    for (u32 i = 0; i < engine->scheduler.n_live; i++) {
+        u32 slot = engine->scheduler.order[i];
+        enum sequence_state state = engine->scheduler.sequences[slot].state;
+        n_pending += state == SEQUENCE_IDLE || state == SEQUENCE_SWAP;
+    }
+    set_janet(engine, JANET_PENDING, n_pending);
+    set_janet(engine, JANET_BATCH, MIN(engine->report.n_rows, (u32)ENGINE_BUDGET_MAX));
+    set_janet(engine, JANET_KV_USED, engine->kv.config.n_blocks - kv_blocks_available(&engine->kv));
+    set_janet(engine, JANET_POWER, power);
+    for (u32 i = 0; i < engine->report.n_outputs; i++) {
+        const struct engine_output *output = &engine->outputs[i];
+        const struct sov_event *event = &output->event;
+        if (event->type != EVENT_TOKEN) continue;
+        set_janet(engine, JANET_SEQUENCE, (u32)(output->sequence % SOV_MAX_SEQS));
+        set_janet(engine, JANET_GENERATED, event->committed_token_count % ENGINE_CHECKPOINT_TOKENS);
+        for (u32 k = 0; event->has_receipt && k < SHA256_BYTES / 4; k++) {
+            set_janet(engine, JANET_RECEIPT + k,
+                      load_u32(event->checkpoint_receipt_hash.bytes + 4 * k));
+        }
+    }
+}
+
+static struct sched_limits limits_of(const struct engine *engine, enum power_state power) {
+    u32 divisor = power == POWER_LOW_BATTERY ? LOW_BATTERY_DIVISOR : 1;
+    return (struct sched_limits){
+        .token_budget = MAX(engine->config.token_budget / divisor, 1u),
+        .sequences = MAX(engine->config.max_seqs / divisor, 1u),
+    };
+}
+
+enum sov_status engine_step(struct engine *engine, const struct engine_inputs *inputs,
+                            struct engine_report *report, struct sov_fault *fault) {
+    if ((u32)inputs->power >= POWER_STATES) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "power state %u", (u32)inputs->power);
+    }
+    engine->report = (struct engine_report){.outputs = engine->outputs};
+    engine->step_fault = (struct sov_fault){0};
+    if (inputs->power == POWER_SUSPEND) {
+        suspend(engine);
+    } else {
+        if (engine->is_suspended) resume(engine);
+        engine->statistics.n_steps++;
+        decide_ends(engine, inputs);
+        end_decided(engine);
+        for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+            bool waits = engine->sequences[slot].handle != 0 &&
+                         engine->scheduler.sequences[slot].is_prepared;
+            if (waits) settle(engine, &engine->sequences[slot]);
+        }
+        struct sched_limits limits = limits_of(engine, inputs->power);
+        sched_plan(&engine->scheduler, &limits);
+        admissions(engine);
+        attempt(engine);
+        end_decided(engine);
+        engine->statistics.n_rows += engine->report.n_rows;
+    }
+    engine->report.n_live = engine->scheduler.n_live;
+    show_janet(engine, inputs->power);
+    *report = engine->report;
+    return SOV_OK;
 }

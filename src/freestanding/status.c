@@ -4,7 +4,7 @@
 #include "freestanding/mem.h"
 #include "freestanding/text.h"
 
-static_assert(SOV_STATUS_COUNT == 14, "status values are consecutive and none was lost");
+static_assert(SOV_STATUS_COUNT == 15, "status values are consecutive and none was lost");
 
 const char *status_name(enum sov_status status) {
     static const char *const names[] = {
@@ -30,6 +30,7 @@ int status_exit_code(enum sov_status status) {
     case SOV_ERR_USAGE: return 2;
     case SOV_ERR_FORMAT:
     case SOV_ERR_UNSUPPORTED: return 3;
+    case SOV_ERR_INTEGRITY: return 4;
     default: return 1;
     }
 }

@@ -16,5 +16,6 @@ enum sov_status fault_set(struct sov_fault *fault, enum sov_status status, const
 const char *status_name(enum sov_status status);
 const char *status_text(enum sov_status status);
 
-// 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported.
+// 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported, 4 a record does
+// not verify.
 int status_exit_code(enum sov_status status);

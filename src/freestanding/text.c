@@ -115,7 +115,8 @@ static void decimal_shift_left(struct decimal *d, u32 shift) {
     }
 }
 
-// Divides by 2^shift; the caller knows that the quotient has at most 1080 fraction digits.
+// Divides by 2^shift. Should the quotient have more than 1080 fraction digits, what is cut off
+// leaves the last limb odd, so that it still shows on which side of a tie the number lies.
 static void decimal_shift_right(struct decimal *d, u32 shift) {
     while (shift > 0) {
         u32 step = MIN(shift, (u32)SHIFT_MAX);
@@ -125,7 +126,7 @@ static void decimal_shift_right(struct decimal *d, u32 shift) {
             d->limb[i] = (u32)(x >> step);
             remainder = x & ((1ull << step) - 1);
         }
-        assert(remainder == 0);
+        if (remainder != 0) d->limb[DECIMAL_LIMBS - 1] |= 1;
         shift -= step;
     }
 }
@@ -184,96 +185,98 @@ static bool decimal_to_f64(struct decimal *d, f64 *value) {
     return true;
 }
 
-#define PARSE_DIGITS_MAX 19       // 10^19 - 1 fits u64
-#define PARSE_EXPONENT_MAX 100000 // beyond any value; keeps the sums far from overflow
+// --- doubles read ---
 
-// Reads [+-]digits at s[*at]; the value saturates.
-static bool parse_exponent(struct str s, usize *at, i32 *exponent) {
-    bool negative = false;
-    if (*at < s.len && (s.data[*at] == '+' || s.data[*at] == '-')) {
-        negative = s.data[*at] == '-';
-        ++*at;
-    }
-    usize first = *at;
-    i32 sum = 0;
-    for (; *at < s.len && is_digit(s.data[*at]); ++*at) {
-        sum = MIN(sum * 10 + (s.data[*at] - '0'), PARSE_EXPONENT_MAX);
-    }
-    *exponent = negative ? -sum : sum;
-    return *at > first;
-}
+#define PARSE_EXPONENT_MAX (1ll << 40) // beyond any value, however many zeros stand in front of it
+#define F64_WEIGHT_MAX 308             // of the first digit of the largest f64
+#define F64_WEIGHT_MIN (-325)          // a number that begins lower is below half of 2^-1074
 
-// Reads digits into *digits as an integer, and adds to *exponent what scales it. Zeros that follow
-// the significant digits are held back, so that "1000000000000000000000000" has one digit.
-struct digit_reader {
-    u64 digits;
-    u32 n_digits; // significant ones in `digits`
-    i32 exponent; // the value is digits * 10^exponent
-    i32 zeros;    // trailing zeros not yet in `digits`
+// Where the parts of [+-]digits[.digits][e[+-]digits] stand in their text.
+struct number_parts {
+    bool negative;
+    usize point;    // behind the digits of the integer part
+    usize fraction; // the first digit behind the point, or `point`
+    usize end;      // behind all of these digits
+    i64 exponent;
 };
 
-static bool read_digit(struct digit_reader *r, u8 digit, bool fraction) {
-    r->exponent -= fraction;
-    if (digit == 0) {
-        if (r->n_digits > 0 && r->zeros < PARSE_EXPONENT_MAX) r->zeros++;
-        return r->zeros < PARSE_EXPONENT_MAX && r->exponent > -PARSE_EXPONENT_MAX;
-    }
-    if (r->n_digits + (u32)r->zeros + 1 > PARSE_DIGITS_MAX) return false;
-    for (; r->zeros > 0; r->zeros--) {
-        r->digits *= 10;
-        r->n_digits++;
-    }
-    r->digits = r->digits * 10 + digit;
-    r->n_digits++;
-    return true;
+static usize skip_digits(struct str s, usize at) {
+    while (at < s.len && is_digit(s.data[at])) at++;
+    return at;
 }
 
-// Sets d to digits * 10^exponent, with digits < 10^19 and every digit inside d.
-static void decimal_from_digits(struct decimal *d, u64 digits, i32 exponent) {
+static bool is_sign(struct str s, usize at) {
+    return at < s.len && (s.data[at] == '+' || s.data[at] == '-');
+}
+
+// Reads e[+-]digits up to the end of the text; the value saturates. No text is an exponent of 0.
+static bool parse_exponent(struct str s, usize at, i64 *exponent) {
+    *exponent = 0;
+    if (at == s.len) return true;
+    if (s.data[at] != 'e' && s.data[at] != 'E') return false;
+    at++;
+    bool negative = is_sign(s, at) && s.data[at] == '-';
+    at += is_sign(s, at);
+    usize first = at;
+    for (; at < s.len && is_digit(s.data[at]); at++) {
+        *exponent = MIN(*exponent * 10 + (s.data[at] - '0'), PARSE_EXPONENT_MAX);
+    }
+    if (negative) *exponent = -*exponent;
+    return at == s.len && at > first;
+}
+
+static bool parse_number(struct str s, struct number_parts *n) {
+    usize begin = is_sign(s, 0) ? 1 : 0;
+    n->negative = begin == 1 && s.data[0] == '-';
+    n->point = n->fraction = n->end = skip_digits(s, begin);
+    if (n->point == begin) return false;
+    if (n->point < s.len && s.data[n->point] == '.') {
+        n->fraction = n->point + 1;
+        n->end = skip_digits(s, n->fraction);
+        if (n->end == n->fraction) return false;
+    }
+    return parse_exponent(s, n->end, &n->exponent);
+}
+
+// The power of ten that the digit at s[at] counts.
+static i64 weight_of(const struct number_parts *n, usize at) {
+    i64 place = at < n->point ? (i64)(n->point - at) - 1 : (i64)n->fraction - (i64)at - 1;
+    return place + n->exponent;
+}
+
+// Sets d to the digits from `at` on, whose first is none above F64_WEIGHT_MAX. Those that are too
+// small for d only decide a tie, for which an odd last limb is enough: a tie ends far above it.
+static void decimal_from_digits(struct decimal *d, struct str s, const struct number_parts *n,
+                                usize at) {
+    static const u32 powers[LIMB_DIGITS] = {100000000, 10000000, 1000000, 100000, 10000,
+                                            1000,      100,      10,      1};
     memset(d, 0, sizeof *d);
-    i32 at = POINT_DIGIT - 1 - exponent; // index of the last digit
-    for (; digits != 0; digits /= 10, at--) {
-        assert(at >= 0 && at < DECIMAL_DIGITS);
-        u32 weight = 1;
-        for (i32 i = at % LIMB_DIGITS; i < LIMB_DIGITS - 1; i++) weight *= 10;
-        d->limb[at / LIMB_DIGITS] += (u32)(digits % 10) * weight;
+    for (; at < n->end; at++) {
+        u8 digit = s.data[at];
+        if (digit == '.' || digit == '0') continue;
+        i64 index = POINT_DIGIT - 1 - weight_of(n, at);
+        assert(index >= 0);
+        if (index >= DECIMAL_DIGITS) {
+            d->limb[DECIMAL_LIMBS - 1] |= 1;
+            return;
+        }
+        d->limb[index / LIMB_DIGITS] += (u32)(digit - '0') * powers[index % LIMB_DIGITS];
     }
 }
 
 bool text_parse_f64(struct str s, f64 *value) {
-    usize at = 0;
-    bool negative = false;
-    if (s.len > 0 && (s.data[0] == '+' || s.data[0] == '-')) {
-        negative = s.data[0] == '-';
-        at = 1;
-    }
-    struct digit_reader r = {0};
-    for (u32 part = 0; part < 2; part++) { // before the point, after the point
-        usize first = at;
-        for (; at < s.len && is_digit(s.data[at]); at++) {
-            if (!read_digit(&r, (u8)(s.data[at] - '0'), part == 1)) return false;
-        }
-        if (at == first) return false;
-        if (part == 1 || at == s.len || s.data[at] != '.') break;
-        at++;
-    }
-    i32 exponent = 0;
-    if (at < s.len && (s.data[at] == 'e' || s.data[at] == 'E')) {
-        at++;
-        if (!parse_exponent(s, &at, &exponent)) return false;
-    }
-    if (at != s.len) return false;
-
+    struct number_parts n;
+    if (!parse_number(s, &n)) return false;
+    usize first = is_sign(s, 0) ? 1 : 0; // the first digit that counts
+    while (first < n.end && (s.data[first] == '0' || s.data[first] == '.')) first++;
     f64 magnitude = 0;
-    i32 scale = r.exponent + r.zeros + exponent;
-    i32 first_digit = scale + (i32)r.n_digits; // the value is below 10^first_digit
-    if (r.digits != 0 && first_digit > 309) return false;
-    if (r.digits != 0 && first_digit >= -330) { // else far below half of 2^-1074: zero
+    if (first < n.end && weight_of(&n, first) > F64_WEIGHT_MAX) return false;
+    if (first < n.end && weight_of(&n, first) >= F64_WEIGHT_MIN) {
         struct decimal d;
-        decimal_from_digits(&d, r.digits, scale);
+        decimal_from_digits(&d, s, &n, first);
         if (!decimal_to_f64(&d, &magnitude)) return false;
     }
-    *value = negative ? -magnitude : magnitude;
+    *value = n.negative ? -magnitude : magnitude;
     return true;
 }
 
@@ -648,8 +651,7 @@ static void put_json_ascii(struct text *t, u8 byte) {
     }
 }
 
-void text_put_json_string(struct text *t, struct str s) {
-    text_put_byte(t, '"');
+void text_put_json(struct text *t, struct str s) {
     for (usize i = 0; i < s.len && !t->truncated;) {
         u32 code_point = 0;
         u32 n = utf8_decode(s, i, &code_point);
@@ -662,5 +664,10 @@ void text_put_json_string(struct text *t, struct str s) {
         }
         i += MAX(n, 1u);
     }
+}
+
+void text_put_json_string(struct text *t, struct str s) {
+    text_put_byte(t, '"');
+    text_put_json(t, s);
     text_put_byte(t, '"');
 }

@@ -11,9 +11,8 @@ bool str_starts_with(struct str s, struct str prefix);
 int str_compare(struct str a, struct str b); // bytewise; a shorter prefix sorts first
 
 // Whole-slice decimal numbers. False (and *value untouched) for an empty slice, a stray byte, or a
-// value that does not fit. text_parse_f64 takes [+-]digits[.digits][e[+-]digits], up to 19
-// significant digits, exact when the digits fit 2^53 and the power of ten is within 22 (else within
-// 2 ulp); no "nan", no "inf", and overflow is refused.
+// value that does not fit. text_parse_f64 takes [+-]digits[.digits][e[+-]digits] with any number of
+// digits, correctly rounded; no "nan", no "inf", and overflow is refused.
 bool text_parse_u64(struct str s, u64 *value);
 bool text_parse_i64(struct str s, i64 *value);
 bool text_parse_f64(struct str s, f64 *value);
@@ -41,6 +40,10 @@ void text_format_v(struct text *t, const char *format, va_list args) PRINTF_LIKE
 // A JSON string literal with its quotes: escapes ", \ and control bytes; bytes that are not valid
 // UTF-8 become U+FFFD.
 void text_put_json_string(struct text *t, struct str s);
+// The same without the quotes, for strings that are written piece by piece; at most
+// TEXT_JSON_BYTES_MAX bytes for each byte of s.
+void text_put_json(struct text *t, struct str s);
+#define TEXT_JSON_BYTES_MAX 6
 
 // --- UTF-8 ---
 // Decodes one code point at s[at]. Returns its length in bytes (1 to 4) and stores it; for a byte

@@ -9,6 +9,7 @@
 // H1. The numbers, messages and rules of linux.c hold here too; tests/test_platform.c runs on both.
 // H2. Signals of platform_watch_interrupt reach the first thread only; started threads block them.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -26,6 +28,7 @@
 #include <unistd.h>
 
 #include "freestanding/mem.h"
+#include "freestanding/text.h"
 #include "platform/platform.h"
 #include "platform/system_errors.h"
 
@@ -52,6 +55,7 @@ static struct {
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
     u32 interrupted; // the number of a watched signal that came
+    u32 suspended;   // by SIGUSR1, until SIGUSR2
     pthread_mutex_t wait_mutex;
     pthread_cond_t wait_condition;
 } hosted = {.wait_mutex = PTHREAD_MUTEX_INITIALIZER, .wait_condition = PTHREAD_COND_INITIALIZER};
@@ -94,7 +98,9 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
     bool create = mode == PLATFORM_OPEN_CREATE;
-    int flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    int flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
+                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                                                            : O_RDONLY);
     int opened;
     do {
         opened = open(path, flags, 0644);
@@ -172,6 +178,46 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+bool platform_can_read(int descriptor) {
+    struct pollfd poll_on = {.fd = descriptor, .events = POLLIN};
+    return poll(&poll_on, 1, 0) != 0; // of an error the read will tell
+}
+
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) {
+    usize sum = 0;
+    while (sum < bytes) {
+        ssize_t n = pread(descriptor, (u8 *)buffer + sum, bytes - sum, (off_t)(offset + sum));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "read", descriptor, errno);
+        if (n == 0) break;
+        sum += (usize)n;
+    }
+    *n_read = sum;
+    return SOV_OK;
+}
+
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {
+    int result;
+    do {
+        result = ftruncate(descriptor, (off_t)bytes);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) return system_fail_descriptor(fault, "cut", descriptor, errno);
+    return SOV_OK;
+}
+
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) {
+    int result;
+    do {
+        result = flock(descriptor, LOCK_EX | LOCK_NB);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0 && errno == EAGAIN) {
+        return fault_set(fault, SOV_ERR_STATE, "another process writes to this file");
+    }
+    if (result != 0) return system_fail_descriptor(fault, "lock", descriptor, errno);
+    return SOV_OK;
+}
+
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -185,6 +231,24 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
             return system_fail_descriptor(fault, "write", descriptor, errno);
         }
     }
+    return SOV_OK;
+}
+
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) return system_fail(fault, "open", path, errno);
+    struct text out = text_over(names, capacity);
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        struct str name = str_from_z(entry->d_name);
+        if (str_equal(name, STR(".")) || str_equal(name, STR(".."))) continue;
+        text_put(&out, name);
+        text_put_byte(&out, 0);
+    }
+    closedir(folder);
+    if (out.truncated) return fault_set(fault, SOV_ERR_LIMIT, "list %s: too many names", path);
+    *n_bytes = out.len;
     return SOV_OK;
 }
 
@@ -208,7 +272,8 @@ bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
 void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
     struct termios settings;
     memcpy(&settings, before->settings, sizeof settings);
-    while (tcsetattr(descriptor, TCSADRAIN, &settings) != 0 && errno == EINTR) {}
+    while (tcsetattr(descriptor, TCSADRAIN, &settings) != 0 && errno == EINTR) {
+    }
 }
 
 u32 platform_terminal_columns(int descriptor) {
@@ -241,6 +306,20 @@ void *platform_memory_map(usize bytes) {
     u8 *memory = reserve_guarded(mapped);
     if (memory == NULL) return NULL;
     if (mprotect(memory, mapped, PROT_READ | PROT_WRITE) != 0) {
+        release_guarded(memory, mapped);
+        return NULL;
+    }
+    ASAN_POISON_MEMORY_REGION(memory + bytes, mapped - bytes);
+    __atomic_fetch_add(&hosted.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return memory;
+}
+
+void *platform_memory_map_at(void *address, usize bytes) {
+    usize mapped = whole_pages(bytes);
+    u8 *memory = mmap(address, mapped + PAGE_BYTES, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    if (memory != address || mprotect(memory, mapped, PROT_READ | PROT_WRITE) != 0) {
         release_guarded(memory, mapped);
         return NULL;
     }
@@ -289,6 +368,23 @@ static u64 read_clock(clockid_t clock) {
 
 u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+void platform_sleep(u64 ns) {
+    sigset_t watched, before;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &watched, &before); // none between the look and the sleep
+    u64 end = platform_monotonic_ns() + ns;
+    while (!platform_interrupted()) {
+        u64 now = platform_monotonic_ns();
+        if (now >= end) break;
+        struct timespec left = {(time_t)((end - now) / 1000000000u),
+                                (long)((end - now) % 1000000000u)};
+        if (ppoll(NULL, 0, &left, &before) == 0) break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -386,6 +482,19 @@ void platform_wake_all(const u32 *word) {
 }
 
 // --- signals ---
+
+static void on_power(int number) {
+    __atomic_store_n(&hosted.suspended, number == SIGUSR1 ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+void platform_watch_power(void) {
+    struct sigaction action = {.sa_handler = on_power};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+}
+
+const u32 *platform_suspend_word(void) { return &hosted.suspended; }
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {

@@ -37,14 +37,17 @@ static struct {
     u32 n_threads;
     u32 watching;    // platform_watch_interrupt was called
     u32 interrupted; // the number of a watched signal that came
+    u32 suspended;   // by SIGUSR1, until SIGUSR2
 } linux_state;
 
 // --- typed system calls ---
 
 #define O_RDONLY 0
 #define O_WRONLY 01
+#define O_RDWR 02
 #define O_CREAT 0100
 #define O_TRUNC 01000
+#define O_APPEND 02000
 #define O_CLOEXEC 02000000
 #define MODE_FILE 0644
 
@@ -58,6 +61,21 @@ static i64 call_close(int descriptor) {
 
 static i64 call_read(int descriptor, void *buffer, usize bytes) {
     return linux_syscall(LINUX_READ, (u64)(i64)descriptor, (u64)buffer, bytes, 0, 0, 0);
+}
+
+static i64 call_pread64(int descriptor, void *buffer, usize bytes, u64 offset) {
+    return linux_syscall(LINUX_PREAD64, (u64)(i64)descriptor, (u64)buffer, bytes, offset, 0, 0);
+}
+
+static i64 call_ftruncate(int descriptor, u64 bytes) {
+    return linux_syscall(LINUX_FTRUNCATE, (u64)(i64)descriptor, bytes, 0, 0, 0, 0);
+}
+
+#define LOCK_EX 2
+#define LOCK_NB 4
+
+static i64 call_flock(int descriptor, u32 operation) {
+    return linux_syscall(LINUX_FLOCK, (u64)(i64)descriptor, operation, 0, 0, 0, 0);
 }
 
 static i64 call_write(int descriptor, const void *buffer, usize bytes) {
@@ -118,6 +136,7 @@ static i64 call_ioctl(int descriptor, u64 request, void *argument) {
 #define PROT_WRITE 2
 #define MAP_PRIVATE 0x02
 #define MAP_FIXED 0x10
+#define MAP_FIXED_NOREPLACE 0x100000
 #define MAP_ANONYMOUS 0x20
 #define MAP_NORESERVE 0x4000
 #define MAP_STACK 0x20000
@@ -184,6 +203,8 @@ struct linux_sigaction {
 #define SIGNAL_BIT(number) (1ull << ((number)-1))
 #define SIGINT 2
 #define SIGABRT 6
+#define SIGUSR1 10
+#define SIGUSR2 12
 #define SIGPIPE 13
 #define SIGTERM 15
 #define SIG_DFL NULL
@@ -252,7 +273,9 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
     bool create = mode == PLATFORM_OPEN_CREATE;
-    u32 flags = O_CLOEXEC | (create ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY);
+    u32 flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
+                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                                                            : O_RDONLY);
     i64 opened;
     do {
         opened = call_open(path, flags, MODE_FILE);
@@ -328,6 +351,47 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
     return status;
 }
 
+bool platform_can_read(int descriptor) {
+    struct linux_pollfd poll_on = {.descriptor = descriptor, .events = POLLIN};
+    struct linux_timespec at_once = {0};
+    return call_ppoll(&poll_on, &at_once, NULL) != 0; // of an error the read will tell
+}
+
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) {
+    usize sum = 0;
+    while (sum < bytes) {
+        i64 n = call_pread64(descriptor, (u8 *)buffer + sum, bytes - sum, offset + sum);
+        if (n == -EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "read", descriptor, -n);
+        if (n == 0) break;
+        sum += (usize)n;
+    }
+    *n_read = sum;
+    return SOV_OK;
+}
+
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {
+    i64 result;
+    do {
+        result = call_ftruncate(descriptor, bytes);
+    } while (result == -EINTR);
+    if (result < 0) return system_fail_descriptor(fault, "cut", descriptor, -result);
+    return SOV_OK;
+}
+
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) {
+    i64 result;
+    do {
+        result = call_flock(descriptor, LOCK_EX | LOCK_NB);
+    } while (result == -EINTR);
+    if (result == -EAGAIN) {
+        return fault_set(fault, SOV_ERR_STATE, "another process writes to this file");
+    }
+    if (result < 0) return system_fail_descriptor(fault, "lock", descriptor, -result);
+    return SOV_OK;
+}
+
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -341,6 +405,34 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
             return system_fail_descriptor(fault, "write", descriptor, -n);
         }
     }
+    return SOV_OK;
+}
+
+// The kernel's entry of a folder: inode, offset, length of the entry, type, then the name.
+#define DIRENT_LENGTH_OFF 16
+#define DIRENT_NAME_OFF 19
+#define O_DIRECTORY 0200000
+
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) {
+    i64 opened = call_open(path, O_RDONLY | O_CLOEXEC | O_DIRECTORY, 0);
+    if (opened < 0) return system_fail(fault, "open", path, -opened);
+    struct text out = text_over(names, capacity);
+    u8 entries[4096];
+    i64 n;
+    while ((n = linux_syscall(LINUX_GETDENTS64, (u64)opened, (u64)entries, sizeof entries, 0, 0,
+                              0)) > 0) {
+        for (i64 at = 0; at < n; at += load_u16(entries + at + DIRENT_LENGTH_OFF)) {
+            struct str name = str_from_z((const char *)entries + at + DIRENT_NAME_OFF);
+            if (str_equal(name, STR(".")) || str_equal(name, STR(".."))) continue;
+            text_put(&out, name);
+            text_put_byte(&out, 0);
+        }
+    }
+    call_close((int)opened);
+    if (n < 0) return system_fail(fault, "list", path, -n);
+    if (out.truncated) return fault_set(fault, SOV_ERR_LIMIT, "list %s: too many names", path);
+    *n_bytes = out.len;
     return SOV_OK;
 }
 
@@ -368,7 +460,8 @@ bool platform_terminal_raw(int descriptor, struct platform_terminal *before) {
 void platform_terminal_restore(int descriptor, const struct platform_terminal *before) {
     struct linux_termios settings;
     memcpy(&settings, before->settings, sizeof settings);
-    while (call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == -EINTR) {}
+    while (call_ioctl(descriptor, IOCTL_TCSETSW, &settings) == -EINTR) {
+    }
 }
 
 u32 platform_terminal_columns(int descriptor) {
@@ -416,6 +509,18 @@ void *platform_memory_map(usize bytes) {
     return pointer_from(mapped);
 }
 
+void *platform_memory_map_at(void *address, usize bytes) {
+    u32 flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    i64 mapped = call_mmap_at((i64)address, bytes, PROT_READ | PROT_WRITE, flags, -1);
+    if (mapped < 0) return NULL;
+    if (pointer_from(mapped) != address) { // a kernel before 4.17 takes the flag for a hint
+        call_munmap(pointer_from(mapped), bytes);
+        return NULL;
+    }
+    __atomic_fetch_add(&linux_state.memory_bytes, bytes, __ATOMIC_RELAXED);
+    return address;
+}
+
 void platform_memory_unmap(void *memory, usize bytes) {
     if (memory == NULL) return;
     i64 result = call_munmap(memory, bytes);
@@ -452,6 +557,20 @@ static u64 read_clock(u32 clock) {
 
 u64 platform_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 u64 platform_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+void platform_sleep(u64 ns) {
+    const u64 watched = SIGNAL_BIT(SIGINT) | SIGNAL_BIT(SIGTERM);
+    u64 before = 0;
+    call_rt_sigprocmask(SIG_BLOCK, &watched, &before); // none between the look and the sleep
+    struct linux_timespec left = {(i64)(ns / 1000000000u), (i64)(ns % 1000000000u)};
+    while (!platform_interrupted()) { // EINTR of another signal: the kernel left what remains
+        if (linux_syscall(LINUX_PPOLL, 0, 0, (u64)&left, (u64)&before, sizeof before, 0) !=
+            -EINTR) {
+            break;
+        }
+    }
+    call_rt_sigprocmask(SIG_SETMASK, &before, NULL);
+}
 
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) {
     for (usize sum = 0; sum < bytes;) {
@@ -609,6 +728,22 @@ __attribute__((naked)) static void signal_restorer(void) {
             "syscall");
 }
 static_assert(LINUX_RT_SIGRETURN == 15, "the number in signal_restorer");
+
+static void on_power(int number) {
+    __atomic_store_n(&linux_state.suspended, number == SIGUSR1 ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+void platform_watch_power(void) {
+    const struct linux_sigaction action = {
+        .handler = on_power,
+        .flags = SA_RESTORER,
+        .restorer = signal_restorer,
+    };
+    call_rt_sigaction(SIGUSR1, &action);
+    call_rt_sigaction(SIGUSR2, &action);
+}
+
+const u32 *platform_suspend_word(void) { return &linux_state.suspended; }
 
 // The first signal is noted. A second one takes its default course as soon as this returns.
 static void on_interrupt(int number) {

@@ -35,6 +35,7 @@ const char *platform_environment(const struct platform_start *start, const char 
 enum platform_open_mode {
     PLATFORM_OPEN_READ,
     PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
+    PLATFORM_OPEN_APPEND, // read and write behind the end, made when it is not there, mode 0644
 };
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) MUST_CHECK;
@@ -48,10 +49,24 @@ enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *
 // One read: returns as soon as any byte is there; *n_read is 0 at the end of the file only.
 enum sov_status platform_read_some(int descriptor, void *buffer, usize bytes, usize *n_read,
                                    struct sov_fault *fault) MUST_CHECK;
+// Whether a read would return at once, with bytes or at the end.
+bool platform_can_read(int descriptor);
+// Reads from `offset` on, until `bytes` are there or the end, and moves no position. Regular files.
+enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) MUST_CHECK;
 // Writes all of it.
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) MUST_CHECK;
+// Cuts a file to so many bytes.
+enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) MUST_CHECK;
+// Takes the file for this process until it is closed; SOV_ERR_STATE while another one has it. Binds
+// only those who ask.
+enum sov_status platform_lock(int descriptor, struct sov_fault *fault) MUST_CHECK;
 bool platform_is_terminal(int descriptor);
+// The names in a folder but "." and "..", zero-terminated, one behind the other, in the order of
+// the system. Names that do not fit the capacity are SOV_ERR_LIMIT.
+enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
+                                      struct sov_fault *fault) MUST_CHECK;
 
 // --- the terminal ---
 // Settings of a terminal, as the system keeps them.
@@ -69,6 +84,8 @@ u32 platform_terminal_columns(int descriptor); // 0 when the system does not kno
 // Zeroed pages, page-aligned; NULL when the system refuses. Counted by platform_memory_mapped.
 void *platform_memory_map(usize bytes) MUST_CHECK;
 void platform_memory_unmap(void *memory, usize bytes);
+// The same at an address, a multiple of 4096, where nothing is mapped yet; else NULL.
+void *platform_memory_map_at(void *address, usize bytes) MUST_CHECK;
 // A whole file, read-only and private, page-aligned. `bytes` must be its size and above 0. Reading
 // past the end of a file that was cut short afterwards ends the process by SIGBUS.
 enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
@@ -80,6 +97,9 @@ u64 platform_memory_mapped(void);
 // --- clocks and randomness ---
 u64 platform_monotonic_ns(void);
 u64 platform_wall_ns(void); // since 1970-01-01 UTC
+// Waits. A signal asked for by platform_watch_interrupt ends it early, and so it does at once when
+// one has come.
+void platform_sleep(u64 ns);
 // Bytes that nobody can predict (for default seeds; never for anything that is recomputed).
 enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fault) MUST_CHECK;
 
@@ -103,6 +123,10 @@ void platform_wait(const u32 *word, u32 expected);
 void platform_wake_all(const u32 *word);
 
 // --- signals ---
+// From now on SIGUSR1 sets the suspend word, and SIGUSR2 clears it.
+void platform_watch_power(void);
+// Not 0: the power is going, nothing may be computed. To be read atomically, by any thread.
+const u32 *platform_suspend_word(void);
 // From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 void platform_watch_interrupt(void);
 bool platform_interrupted(void);

@@ -55,11 +55,25 @@ bool sha256_has_shani(void) {
     return (ebx & LEAF7_EBX_SHA) != 0;
 }
 
+// The choice is remembered: cpuid leaves a virtual machine, which takes longer than hashing an
+// event does (14 of 16 us a token were spent on it). It is a constant of the machine, and any
+// thread that finds it unknown finds out the same.
+static sha256_blocks_fn *best_blocks(void) {
+    enum { UNKNOWN, PORTABLE, SHANI };
+    static u32 known;
+    u32 choice = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (choice == UNKNOWN) {
+        choice = sha256_has_shani() ? SHANI : PORTABLE;
+        __atomic_store_n(&known, choice, __ATOMIC_RELAXED);
+    }
+    return choice == SHANI ? sha256_blocks_shani : sha256_blocks_portable;
+}
+
 void sha256_begin(struct sha256 *h) {
     *h = (struct sha256){
         .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
                   0x1f83d9ab, 0x5be0cd19},
-        .blocks = sha256_has_shani() ? sha256_blocks_shani : sha256_blocks_portable,
+        .blocks = best_blocks(),
     };
 }
 
