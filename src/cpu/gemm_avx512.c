@@ -42,7 +42,7 @@ enum group_form {
 
 // With more tokens the transposed tile wins.
 KERNEL_INLINE u32 few_tokens(enum dtype type) {
-    return type == DTYPE_Q6_K || type == DTYPE_Q3_K ? 6 : type == DTYPE_Q4_1 ? 12 : FEW_TOKENS_MAX;
+    return type == DTYPE_Q6_K || type == DTYPE_Q3_K ? 6 : FEW_TOKENS_MAX;
 }
 
 // The scales of a panel's group; which are used depends on the form.

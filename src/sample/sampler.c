@@ -218,8 +218,26 @@ static u32 draw_from(const struct sampler *sampler, u32 n, const struct sample_p
 
 static bool is_finite(f32 x) { return (f32_bits(x) & 0x7fffffff) < 0x7f800000; }
 
+// Eight words at once: what a draw does for every token of the vocabulary is a serial part of a
+// step.
+typedef i32 words_8 __attribute__((vector_size(32)));
+#define WORDS 8u
+static words_8 load_words(const f32 *p) {
+    words_8 words;
+    __builtin_memcpy(&words, p, sizeof words);
+    return words;
+}
+
 static enum sov_status check_finite(const f32 *logits, u32 n, struct sov_fault *fault) {
-    for (u32 i = 0; i < n; i++) {
+    words_8 seen = {0};
+    u32 checked = n / WORDS * WORDS;
+    for (u32 i = 0; i < checked; i += WORDS) {
+        seen |= (load_words(logits + i) & 0x7fffffff) >= 0x7f800000;
+    }
+    for (u32 lane = 0; lane < WORDS; lane++) {
+        if (seen[lane] != 0) checked = 0; // look for it
+    }
+    for (u32 i = checked; i < n; i++) {
         if (is_finite(logits[i])) continue;
         return fault_set(fault, SOV_ERR_NON_FINITE, "logit of token %u is not finite", i);
     }
@@ -289,6 +307,36 @@ static enum sov_status make_keys(struct sampler *sampler, f32 temperature, u32 *
     return fault_set(fault, SOV_ERR_NON_FINITE, "logit_bias bans every token");
 }
 
+// Whether penalties or biases may change a logit.
+static bool adjusts(const struct sample_params *params, struct sample_draw draw) {
+    return penalty_window(params, draw).n_history > 0 || params->n_biases > 0;
+}
+
+// The first candidate of finite, unchanged logits: the largest, and of equal ones (+0 and -0 are)
+// the lowest id.
+static u32 largest_logit(const f32 *logits, u32 n) {
+    // As integers in the order of the numbers (-0 below +0, so their maximum compares equal to
+    // either); then the first that is as large.
+    words_8 most = {0};
+    most = most + (i32)-0x7fffffff - 1;
+    f32 largest = logits[0];
+    u32 n_whole = n / WORDS * WORDS;
+    for (u32 i = 0; i < n_whole; i += WORDS) {
+        words_8 key = load_words(logits + i);
+        key ^= (key >> 31) & 0x7fffffff;
+        words_8 above = key > most;
+        most = (key & above) | (most & ~above);
+    }
+    for (u32 lane = 0; lane < WORDS && n_whole > 0; lane++) {
+        i32 bits = most[lane] ^ ((most[lane] >> 31) & 0x7fffffff);
+        largest = MAX(largest, f32_from_bits((u32)bits));
+    }
+    for (u32 i = n_whole; i < n; i++) largest = MAX(largest, logits[i]);
+    u32 best = 0;
+    while (logits[best] != largest) best++;
+    return best;
+}
+
 // The sampler over sampler->adjusted, which holds finite logits.
 static enum sov_status sample_adjusted(struct sampler *sampler, const struct sample_params *params,
                                        struct sample_draw draw, u32 *token,
@@ -316,6 +364,10 @@ enum sov_status sov_sample_token(struct sampler *sampler, const f32 *logits,
     enum sov_status status = sample_params_check(params, fault);
     if (status == SOV_OK) status = check_finite(logits, sampler->n_vocab, fault);
     if (status != SOV_OK) return status;
+    if (params->temperature == 0.0f && !adjusts(params, draw)) { // the usual greedy draw
+        *token = largest_logit(logits, sampler->n_vocab);
+        return SOV_OK;
+    }
     memcpy(sampler->adjusted, logits, sampler->n_vocab * sizeof(f32));
     return sample_adjusted(sampler, params, draw, token, fault);
 }
