@@ -318,7 +318,8 @@ static void publish(struct batch *b, const struct engine_report *report) {
     for (u32 i = 0; i < report->n_outputs && status == SOV_OK; i++) {
         const struct engine_output *output = &report->outputs[i];
         struct batch_slot *slot = slot_of(b, output->sequence);
-        if (slot->fault.status != SOV_OK) continue;
+        // Whoever is cancelled here has not ended: the same run, begun again, goes on with it.
+        if (slot->fault.status != SOV_OK || output->event.finish == FINISH_CANCEL) continue;
         status = spool_append(b->spool, &output->event, now, &fault);
         if (status != SOV_ERR_INTEGRITY) continue;
         slot->fault = fault;
@@ -343,14 +344,16 @@ static void finish_slot(struct batch *b, struct batch_slot *slot,
         b->n_errors++;
         batch_put_error(b->out, &slot->request, slot->line, &slot->fault);
     } else {
+        const struct sov_event *event = &output->event;
+        bool is_cancelled = event->finish == FINISH_CANCEL; // its end was not published
         struct batch_result result = {
             .request = &slot->request,
             .answer = &slot->answer,
             .stop = &slot->stop,
             .tokenizer = slot->tokenizer,
             .model_name = b->options->model.model_path,
-            .finish = output->event.finish,
-            .digest = output->event.transition_digest,
+            .finish = event->finish,
+            .digest = is_cancelled ? event->prior_digest : event->transition_digest,
         };
         batch_put_result(b->out, &result);
     }
@@ -478,6 +481,8 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
 
 // --- command ---
 
+static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
+
 static bool parse(const struct command *command, const struct platform_start *start,
                   struct batch_options *o, int *exit_code) {
     struct engine_config *e = &o->model.engine;
@@ -505,12 +510,17 @@ static bool parse(const struct command *command, const struct platform_start *st
         ENGINE_OPTIONS(&o->model),
     };
     if (!cli_parse(command, start, options, COUNT_OF(options), exit_code)) return false;
-    if (o->requests_path != NULL) return true;
-    *exit_code = cli_usage_error(command, "REQUESTS is missing (\"-\" is stdin)");
-    return false;
+    if (o->requests_path == NULL) {
+        *exit_code = cli_usage_error(command, "REQUESTS is missing (\"-\" is stdin)");
+        return false;
+    }
+    struct str requests = str_from_z(o->requests_path), out = str_from_z(o->out_path);
+    if (!is_dash(o->requests_path) && str_equal(requests, out)) {
+        *exit_code = cli_usage_error(command, "-o names the file of requests itself");
+        return false;
+    }
+    return true;
 }
-
-static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
 
 // Opens what is written to: not before the model and the requests were found.
 static enum sov_status open_and_run(const struct batch_options *o, struct session *session,

@@ -3,6 +3,8 @@
 #include "cli/cli.h"
 #include "record/sha256.h"
 
+#define ATTEMPT_RETRIES 2 // of a failed step, before a sequence fails
+
 static enum sov_status choose_level(const char *name, enum cpu_level *level,
                                     struct sov_fault *fault) {
     enum cpu_level best = MIN(cpu_level(), ENGINE_LEVEL_MAX);
@@ -96,6 +98,7 @@ enum sov_status session_open(struct session *session, struct model_options *opti
         options->engine.tokenizer = session->vocabulary.tokenizer;
         options->engine.stop_word = platform_suspend_word();
         options->engine.has_janet = true;
+        options->engine.retries = ATTEMPT_RETRIES;
         power_begin(&session->power, options->power_folder);
         status = engine_config_resolve(&options->engine, &session->model, fault);
         if (status == SOV_OK) {
