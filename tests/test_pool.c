@@ -39,7 +39,7 @@ static void barriers(void) {
     static struct shared s;
     for (u32 n = 1; n <= WORKERS; n++) {
         struct sov_fault fault = {0};
-        CHECK_MSG(pool_create(&pool, n, &fault) == SOV_OK, "%s", fault.message);
+        CHECK_MSG(pool_create(&pool, n, false, &fault) == SOV_OK, "%s", fault.message);
         memset(&s, 0, sizeof s);
         s.pool = &pool;
         s.delay = n - 1;
@@ -59,7 +59,7 @@ static void jobs_with_pauses(void) {
     static struct pool pool;
     static struct shared s;
     memset(&s, 0, sizeof s);
-    CHECK(pool_create(&pool, WORKERS, NULL) == SOV_OK);
+    CHECK(pool_create(&pool, WORKERS, false, NULL) == SOV_OK);
     for (u32 job = 0; job < JOBS; job++) {
         pool_run(&pool, count_run, &s);
         for (u32 i = 0; i < WORKERS; i++) CHECK(s.runs[i] == job + 1); // all had ended
@@ -75,10 +75,10 @@ static void jobs_with_pauses(void) {
 static void create_and_destroy(void) {
     static struct pool pool;
     for (u32 i = 0; i < 50; i++) {
-        CHECK(pool_create(&pool, 1 + i % 8, NULL) == SOV_OK);
+        CHECK(pool_create(&pool, 1 + i % 8, false, NULL) == SOV_OK);
         pool_destroy(&pool);
     }
-    CHECK(pool_create(&pool, POOL_WORKERS_MAX, NULL) == SOV_OK);
+    CHECK(pool_create(&pool, POOL_WORKERS_MAX, false, NULL) == SOV_OK);
     static struct shared s;
     memset(&s, 0, sizeof s);
     pool_run(&pool, count_run, &s);
@@ -86,7 +86,38 @@ static void create_and_destroy(void) {
     pool_destroy(&pool);
 }
 
+static void note_cpus(void *argument, u32 worker) {
+    struct platform_cpus *cpus = argument;
+    if (!platform_cpus_get(&cpus[worker])) memset(&cpus[worker], 0xff, sizeof cpus[worker]);
+}
+
+static u32 count_cpus(const struct platform_cpus *cpus) {
+    u32 n = 0;
+    for (u32 i = 0; i < COUNT_OF(cpus->words); i++) n += (u32)__builtin_popcountll(cpus->words[i]);
+    return n;
+}
+
+// Each worker has one CPU, neighbours different ones where there are two; the creator gets its own
+// back.
+static void pinned(void) {
+    static struct pool pool;
+    static struct platform_cpus seen[WORKERS], before, after;
+    struct sov_fault fault = {0};
+    CHECK(platform_cpus_get(&before));
+    CHECK_MSG(pool_create(&pool, WORKERS, true, &fault) == SOV_OK, "%s", fault.message);
+    pool_run(&pool, note_cpus, seen);
+    pool_destroy(&pool);
+    CHECK(platform_cpus_get(&after));
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    for (u32 i = 0; i < WORKERS; i++) {
+        CHECK(count_cpus(&seen[i]) == 1);
+        bool same = i > 0 && memcmp(&seen[i], &seen[i - 1], sizeof seen[i]) == 0;
+        CHECK(!same || count_cpus(&before) == 1);
+    }
+}
+
 static const struct test_case cases[] = {
+    {"pinned", pinned},
     {"barriers", barriers},
     {"jobs with pauses", jobs_with_pauses},
     {"create and destroy", create_and_destroy},

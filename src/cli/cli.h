@@ -130,6 +130,15 @@ struct model_options {
          0,                                                                                        \
          0,                                                                                        \
          "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
+        {OPTION_FLAG,                                                                              \
+         "--pin",                                                                                  \
+         NULL,                                                                                     \
+         NULL,                                                                                     \
+         &(m)->engine.pin_threads,                                                                 \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
+         "bind each worker thread to a CPU of its own"},                                           \
         {OPTION_U32,                                                                               \
          "--prefill-chunk",                                                                        \
          NULL,                                                                                     \

@@ -212,7 +212,7 @@ enum sov_status cpu_create(const struct plan *plan, const struct cpu_config *con
     if (rope_tables(plan) > 1) {
         model_rope_table(plan->model, true, config->n_positions, cpu->rope_table_local);
     }
-    status = pool_create(&cpu->pool, config->n_workers, fault);
+    status = pool_create(&cpu->pool, config->n_workers, config->is_pinned, fault);
     if (status != SOV_OK) return status;
     *result = cpu;
     return SOV_OK;

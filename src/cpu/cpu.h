@@ -11,6 +11,7 @@
 
 struct cpu_config {
     u32 n_workers;    // 1 to POOL_WORKERS_MAX
+    bool is_pinned;   // each worker to a CPU of its own
     u32 batch_tokens; // most tokens of one forward call
     u32 logit_rows;   // most rows of one call that want logits
     u32 n_positions;  // length of the rope table

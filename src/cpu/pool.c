@@ -41,9 +41,26 @@ void pool_barrier(struct pool *pool) {
     change_and_wake(pool, &pool->barrier_number);
 }
 
+// The calling thread to the CPU of `worker`.
+static bool pin(const struct pool *pool, u32 worker) {
+    u32 n_cpus = 0;
+    for (u32 i = 0; i < PLATFORM_CPUS_MAX; i++) n_cpus += pool->cpus.words[i / 64] >> (i % 64) & 1;
+    if (n_cpus == 0) return false;
+    u32 left = worker % n_cpus;
+    struct platform_cpus one = {0};
+    for (u32 i = 0; i < PLATFORM_CPUS_MAX; i++) {
+        if ((pool->cpus.words[i / 64] >> (i % 64) & 1) == 0 || left-- != 0) continue;
+        one.words[i / 64] = 1ull << (i % 64);
+        break;
+    }
+    return platform_cpus_set(&one);
+}
+
 static void worker_main(void *argument) {
     struct pool *pool = argument;
     u32 worker = __atomic_fetch_add(&pool->next_worker, 1, __ATOMIC_RELAXED);
+    // What the creator could do, this thread can; failing, it runs where it is.
+    if (pool->is_pinned) (void)pin(pool, worker);
     for (u32 number = 0;; number++) {
         wait_for_change(pool, &pool->job_number, number);
         if (load_acquire(&pool->stop) != 0) return;
@@ -52,11 +69,18 @@ static void worker_main(void *argument) {
     }
 }
 
-enum sov_status pool_create(struct pool *pool, u32 n_workers, struct sov_fault *fault) {
+enum sov_status pool_create(struct pool *pool, u32 n_workers, bool is_pinned,
+                            struct sov_fault *fault) {
     assert(n_workers >= 1 && n_workers <= POOL_WORKERS_MAX);
     memset(pool, 0, sizeof *pool);
     pool->next_worker = 1;
     pool->spins = n_workers <= platform_cpu_count() ? SPINS_MAX : 0;
+    if (is_pinned) {
+        pool->is_pinned = platform_cpus_get(&pool->cpus) && pin(pool, 0);
+        if (!pool->is_pinned) {
+            return fault_set(fault, SOV_ERR_IO, "the system does not let threads be pinned");
+        }
+    }
     for (pool->n_workers = 1; pool->n_workers < n_workers; pool->n_workers++) {
         struct platform_thread **thread = &pool->threads[pool->n_workers];
         enum sov_status status = platform_thread_start(worker_main, pool, thread, fault);
@@ -72,6 +96,7 @@ void pool_destroy(struct pool *pool) {
     __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
     change_and_wake(pool, &pool->job_number);
     for (u32 i = 1; i < pool->n_workers; i++) platform_thread_join(pool->threads[i]);
+    if (pool->is_pinned) (void)platform_cpus_set(&pool->cpus);
     pool->n_workers = 0;
 }
 

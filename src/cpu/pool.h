@@ -16,6 +16,8 @@ struct pool {
     pool_job *job;
     void *argument;
     u32 stop;
+    bool is_pinned;
+    struct platform_cpus cpus; // of the creator, when pinned
     u32 next_worker; // hands out worker numbers while starting
     struct platform_thread *threads[POOL_WORKERS_MAX];
     _Alignas(POOL_LINE) u32 job_number;     // changes when a job begins; idle workers wait on it
@@ -24,8 +26,11 @@ struct pool {
     _Alignas(POOL_LINE) u32 n_sleeping;     // workers waiting in the kernel, at either word
 };
 
-// Starts n_workers - 1 threads. The pool must stay where it is until pool_destroy.
-enum sov_status pool_create(struct pool *pool, u32 n_workers, struct sov_fault *fault) MUST_CHECK;
+// Starts n_workers - 1 threads. The pool must stay where it is until pool_destroy. Pinned, worker i
+// runs on the i-th CPU that the creator may use (around when there are fewer), the creator included,
+// who gets its CPUs back from pool_destroy; SOV_ERR_IO when the system refuses.
+enum sov_status pool_create(struct pool *pool, u32 n_workers, bool is_pinned,
+                            struct sov_fault *fault) MUST_CHECK;
 void pool_destroy(struct pool *pool);
 
 // Runs job(argument, worker) on all workers and returns when all have ended.

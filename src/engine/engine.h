@@ -48,6 +48,7 @@ struct engine_config {
                        // ENGINE_CONTEXT_DEFAULT)
     u32 max_seqs;      // sequences at once, 1 to SOV_MAX_SEQS; 0: 1
     u32 n_threads;     // 0: one for each CPU the process may use
+    bool pin_threads;  // each to a CPU of its own
     u32 prefill_chunk; // 0: ENGINE_CHUNK_DEFAULT
     u32 token_budget;  // tokens of one step, all sequences together; 0: prefill_chunk + max_seqs
     u32 kv_blocks;     // of 16 tokens, at least one context's; 0: a context for every sequence, as

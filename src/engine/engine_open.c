@@ -119,6 +119,7 @@ static struct cpu_config cpu_config_of(const struct engine_config *config,
                                        const struct op_table *kernels) {
     return (struct cpu_config){
         .n_workers = config->n_threads,
+        .is_pinned = config->pin_threads,
         .batch_tokens = config->token_budget,
         .logit_rows = config->logit_rows,
         .n_positions = config->context,

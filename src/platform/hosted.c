@@ -404,6 +404,25 @@ struct platform_thread {
     void *argument;
 };
 
+bool platform_cpus_get(struct platform_cpus *cpus) {
+    cpu_set_t set;
+    memset(cpus, 0, sizeof *cpus);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return false;
+    for (u32 i = 0; i < MIN((u32)CPU_SETSIZE, (u32)PLATFORM_CPUS_MAX); i++) {
+        if (CPU_ISSET(i, &set)) cpus->words[i / 64] |= 1ull << (i % 64);
+    }
+    return true;
+}
+
+bool platform_cpus_set(const struct platform_cpus *cpus) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (u32 i = 0; i < MIN((u32)CPU_SETSIZE, (u32)PLATFORM_CPUS_MAX); i++) {
+        if ((cpus->words[i / 64] >> (i % 64) & 1) != 0) CPU_SET(i, &set);
+    }
+    return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
 u32 platform_cpu_count(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

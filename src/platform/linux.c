@@ -594,14 +594,22 @@ struct platform_thread {
 static_assert(sizeof(struct platform_thread) % 16 == 0, "the stack below it must be aligned");
 #define THREAD_MAPPING_BYTES (PAGE_BYTES + PLATFORM_STACK_BYTES)
 
-#define AFFINITY_WORDS 128 // 8,192 CPUs, the most that Linux can be built for
+// 8,192 CPUs are the most that Linux can be built for.
+bool platform_cpus_get(struct platform_cpus *cpus) {
+    memset(cpus, 0, sizeof *cpus);
+    return linux_syscall(LINUX_SCHED_GETAFFINITY, 0, sizeof *cpus, (u64)cpus, 0, 0, 0) > 0;
+}
+
+bool platform_cpus_set(const struct platform_cpus *cpus) {
+    return linux_syscall(LINUX_SCHED_SETAFFINITY, 0, sizeof *cpus, (u64)cpus, 0, 0, 0) == 0;
+}
 
 u32 platform_cpu_count(void) {
-    u64 words[AFFINITY_WORDS] = {0};
-    i64 n_bytes = linux_syscall(LINUX_SCHED_GETAFFINITY, 0, sizeof words, (u64)words, 0, 0, 0);
+    struct platform_cpus cpus;
     u32 count = 0;
-    for (i64 i = 0; i < n_bytes / (i64)sizeof words[0]; i++) {
-        count += (u32)__builtin_popcountll(words[i]);
+    if (!platform_cpus_get(&cpus)) return 1;
+    for (u32 i = 0; i < COUNT_OF(cpus.words); i++) {
+        count += (u32)__builtin_popcountll(cpus.words[i]);
     }
     return MAX(count, 1u);
 }

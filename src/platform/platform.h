@@ -110,7 +110,15 @@ enum sov_status platform_random(void *buffer, usize bytes, struct sov_fault *fau
 struct platform_thread; // lives in memory of the platform until joined
 typedef void platform_thread_main(void *argument);
 
-u32 platform_cpu_count(void); // CPUs that this process may run on, at least 1
+u32 platform_cpu_count(void); // CPUs that the calling thread may run on, at least 1
+#define PLATFORM_CPUS_MAX 8192
+// A set of CPUs: bit i % 64 of word i / 64 is CPU i.
+struct platform_cpus {
+    u64 words[PLATFORM_CPUS_MAX / 64];
+};
+// The CPUs that the calling thread may run on, and from now on may. False when the system refuses.
+bool platform_cpus_get(struct platform_cpus *cpus);
+bool platform_cpus_set(const struct platform_cpus *cpus);
 // The new thread starts with the floating-point control word of the contract (round to nearest, no
 // flush-to-zero, all exceptions masked), as the first thread does.
 enum sov_status platform_thread_start(platform_thread_main *main, void *argument,
