@@ -15,7 +15,7 @@ import chat_models
 import sov
 
 COMMANDS = ["run", "chat", "template", "tokenize", "detokenize", "logits", "perplexity", "bench",
-            "trace", "inspect", "version"]
+            "trace", "inspect", "batch", "events", "version"]
 
 
 def test_help():
@@ -71,6 +71,12 @@ USAGE_ERRORS = [
     (["logits", "-m", "x"], "--tokens FILE is missing"),
     (["logits", "-m", "x", "--tokens", "y"], "-o OUT is missing"),
     (["inspect"], "MODEL is missing"),
+    (["batch", "x"], "-m MODEL is missing"),
+    (["batch", "-m", "x"], "REQUESTS is missing"),
+    (["batch", "-m", "x", "y", "-o", "y"], "-o names the file of requests itself"),
+    (["batch", "-m", "x", "y", "--max-seqs", "257"], "from 1 to 256"),
+    (["events"], "SPOOL is missing"),
+    (["events", "x", "--from", "-1"], "--from takes a whole number"),
 ]
 
 
