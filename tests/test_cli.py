@@ -15,7 +15,7 @@ import chat_models
 import sov
 
 COMMANDS = ["run", "chat", "template", "tokenize", "detokenize", "logits", "perplexity", "bench",
-            "trace", "inspect", "version"]
+            "trace", "inspect", "batch", "events", "version"]
 
 
 def test_help():
@@ -81,8 +81,13 @@ USAGE_ERRORS = [
     (["bench", "-m", "x", "-n", "1,2"], "-n takes a whole number"),
     (["bench", "-m", "x", "-r", "0"], "-r takes a whole number from 1 to 100"),
     (["bench", "-m", "x", "-p", "1,90", "-n", "100", "-d", "7,10", "-c", "110"],
-     "a context of 111 tokens, -c is 110"),
-    (["bench", "-m", "x", "-b", "2,9", "--prefill-chunk", "8"], "--prefill-chunk 9 or more"),
+     "a context of 113 tokens, -c is 110"),
+    (["batch", "x"], "-m MODEL is missing"),
+    (["batch", "-m", "x"], "REQUESTS is missing"),
+    (["batch", "-m", "x", "y", "-o", "y"], "-o names the file of requests itself"),
+    (["batch", "-m", "x", "y", "--max-seqs", "257"], "from 1 to 256"),
+    (["events"], "SPOOL is missing"),
+    (["events", "x", "--from", "-1"], "--from takes a whole number"),
 ]
 
 
