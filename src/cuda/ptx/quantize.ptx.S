@@ -99,8 +99,8 @@ SHARED_POWER_WORD
         mov.u32 %i_group, %ctaid.y;
         mad.lo.u32 %i_group, %i_group, WARPS, %i_warp;
         shl.b32 %i_element, %i_group, 8; // group * GROUP
-        setp.ge.u32 %p_in, %i_element, %n;
-        @%p_in bra DONE; // the warp has no group
+        setp.lt.u32 %p_in, %i_element, %n;
+        @!%p_in bra DONE; // the warp has no group
         mad.lo.u32 %i_element, %i_lane, LANE_ELEMENTS, %i_element;
         setp.lt.u32 %p_in, %i_element, %n;
     }
