@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that ptxcheck proves (docs/ptxcheck.md), in order: the checker's own tests, the kernels'
+launch files, the mutants, the calibration tables. Ends with "N passed, N failed". Called by
+`make ptxcheck`, which has built the programs.
+
+A test of the checker is tests/ptxcheck/NAME.ptx with NAME.launch; the launch file's comments say what
+must be reported:
+  # finds KIND LINE   a report of this kind at this line of the PTX (0: a report without a line)
+  # finds nothing
+With `# only` a report of another kind than those is a failure too (always so with `nothing`).
+"""
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOL = ROOT / "build/ptxcheck"
+SANITIZED = ROOT / "build/ptxcheck-asan"
+SECONDS_MAX = 170
+
+
+class Totals:
+    passed = failed = 0
+
+
+def call(*args):
+    done = subprocess.run([str(arg) for arg in args], cwd=ROOT, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=SECONDS_MAX)
+    return done.returncode, done.stdout
+
+
+def verdict(name, good, output):
+    if good:
+        Totals.passed += 1
+    else:
+        Totals.failed += 1
+        print(f"FAILED {name}\n{output}", flush=True)
+
+
+def reports(output):
+    """The (kind, line) of each report in the tool's output."""
+    found = set()
+    for line in output.splitlines():
+        match = re.match(r"  (?:\S+:(\d+): )?(?:block \S+ thread \S+: )?([a-z]+): ", line)
+        if match:
+            found.add((match.group(2), int(match.group(1) or 0)))
+    return found
+
+
+def check_report_test(path):
+    text = path.read_text()
+    wanted = {(kind, int(line)) for kind, line in
+              re.findall(r"^# finds (\w+) (\d+)", text, re.MULTILINE)}
+    nothing = re.search(r"^# finds nothing", text, re.MULTILINE) is not None
+    code, output = call(SANITIZED, "--modules", path.parent, "run", path)
+    found = reports(output)
+    if nothing:
+        good = code == 0 and not found
+    else:
+        kinds = {kind for kind, _ in wanted}
+        good = code == 1 and wanted and wanted <= found
+        if re.search(r"^# only", text, re.MULTILINE):
+            good = good and {kind for kind, _ in found} <= kinds
+    verdict(path.name, good, f"wanted {sorted(wanted) or 'nothing'}, found {sorted(found)}\n{output}")
+
+
+def check_refusal(path):
+    """A module that must not be accepted: // refuses LINE WORDS in its text."""
+    match = re.search(r"// refuses (\d+) (.*)", path.read_text())
+    code, output = call(SANITIZED, "parse", path)
+    wanted = f"{path}:{match.group(1)}: error: "
+    good = code == 3 and output.startswith(wanted) and match.group(2) in output
+    verdict(path.name, good, f"wanted {wanted} ... {match.group(2)}\n{output}")
+
+
+def main():
+    start = time.monotonic()
+    own = ROOT / "tests/ptxcheck"
+    for path in sorted(own.glob("*.launch")):
+        check_report_test(path)
+    for path in sorted(own.glob("refuse_*.ptx")):
+        check_refusal(path)
+    for path in sorted(own.glob("*.calibration")):
+        code, output = call(SANITIZED, "calibrate", path)
+        verdict(path.name, code == 0, output)
+    kernels = ROOT / "tests/ptx"
+    for path in sorted(kernels.glob("*.launch")):
+        code, output = call(TOOL, "run", path.relative_to(ROOT))
+        verdict(path.name, code == 0, output)
+        print(output.splitlines()[-1] if output else path.name, flush=True)
+    for folder in (own, kernels):
+        for path in sorted(folder.glob("*.mutants")):
+            modules = ROOT / "build/ptx" if folder == kernels else own
+            code, output = call(TOOL, "--modules", modules, "mutants", path.relative_to(ROOT))
+            print(output, end="", flush=True)
+            caught = len(re.findall(r": caught: ", output))
+            missed = len(re.findall(r": NOT CAUGHT", output)) + (code not in (0, 1))
+            Totals.passed += caught
+            Totals.failed += missed
+    for path in sorted(kernels.glob("*.calibration")):
+        code, output = call(TOOL, "calibrate", path.relative_to(ROOT))
+        verdict(path.name, code == 0, output)
+        print(output.splitlines()[-1] if output else path.name, flush=True)
+    seconds = time.monotonic() - start
+    print(f"ptxcheck: {Totals.passed} passed, {Totals.failed} failed ({seconds:.1f} s)")
+    return 0 if Totals.failed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
