@@ -164,21 +164,21 @@ PTXCHECK_SOURCES := $(wildcard tools/ptxcheck/*.c) src/ops/reference.c src/ops/d
                     src/freestanding/math.c
 PTX_MODULES := $(patsubst src/cuda/ptx/%.ptx.S,$(BUILD)/ptx/%.ptx,$(wildcard src/cuda/ptx/*.ptx.S))
 
-$(BUILD)/ptxcheck.d/%.o: %.c Makefile
+$(BUILD)/ptxcheck-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
 	@$(CC) $(PTXCHECK_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/ptxcheck-asan.d/%.o: %.c Makefile
+$(BUILD)/ptxcheck-asan-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
 	@$(CC) $(PTXCHECK_ASAN_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/ptxcheck: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck.d/%.o)
+$(BUILD)/ptxcheck: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-objects/%.o)
 	@echo '  LINK $@'
 	@$(CC) -o $@ $^ -lm
 
-$(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan.d/%.o)
+$(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan-objects/%.o)
 	@echo '  LINK $@'
 	@$(CC) $(PTXCHECK_ASAN_FLAGS) -o $@ $^ -lm
 

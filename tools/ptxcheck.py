@@ -4,9 +4,10 @@
 launch files, the mutants, the calibration tables. Ends with "N passed, N failed". Called by
 `make ptxcheck`, which has built the programs.
 
-A test of the checker is tests/ptxcheck/NAME.ptx with NAME.launch; the launch file's comments say what
-must be reported:
-  # finds KIND LINE   a report of this kind at this line of the PTX (0: a report without a line)
+A test of the checker is a launch file tests/ptxcheck/NAME.launch over a module beside it; its comments
+say what must be reported:
+  # finds KIND @name  a report of this kind at the line of the module that has @name in its comment
+  # finds KIND 0      a report without a line
   # finds nothing
 With `# only` a report of another kind than those is a failure too (always so with `nothing`).
 """
@@ -52,8 +53,13 @@ def reports(output):
 
 def check_report_test(path):
     text = path.read_text()
-    wanted = {(kind, int(line)) for kind, line in
-              re.findall(r"^# finds (\w+) (\d+)", text, re.MULTILINE)}
+    module = (path.parent / (re.search(r"^module (\w+)", text, re.MULTILINE).group(1) + ".ptx"))
+    places = [(name, number) for number, line in enumerate(module.read_text().splitlines(), 1)
+              for name in re.findall(r"// (@\w+)$", line)]
+    lines = dict(places)
+    assert len(lines) == len(places), f"{module}: a @name stands twice"
+    wanted = {(kind, 0 if place == "0" else lines[place]) for kind, place in
+              re.findall(r"^# finds (\w+) (0|@\w+)$", text, re.MULTILINE)}
     nothing = re.search(r"^# finds nothing", text, re.MULTILINE) is not None
     code, output = call(SANITIZED, "--modules", path.parent, "run", path)
     found = reports(output)

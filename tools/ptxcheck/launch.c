@@ -163,6 +163,17 @@ static const char *word(const struct preparation *p, u32 index) {
     return p->statement->words[index];
 }
 
+// The expression that fills the rest of the line, with whatever blanks.
+static i64 rest_of_line(const struct preparation *p, u32 index) {
+    char text[LINE_BYTES] = "";
+    usize used = 0;
+    word(p, index);
+    for (u32 i = index; i < p->statement->n_words; i++) {
+        used += (usize)snprintf(text + used, sizeof text - used, "%s ", word(p, i));
+    }
+    return launch_integer(p->set, p->launch, p->statement->line, text);
+}
+
 static i64 integer(const struct preparation *p, u32 index) {
     return launch_integer(p->set, p->launch, p->statement->line, word(p, index));
 }
@@ -248,11 +259,9 @@ static void make_buffer(struct preparation *p) {
 
 static void plant(struct preparation *p) {
     struct launch_buffer *buffer = &p->launch->buffers[buffer_word(p, 1)];
-    if (p->statement->n_words == 6) {
-        if (strcmp(word(p, 4), "when") != 0) malformed(p, "\"when\" is expected");
-        if (integer(p, 5) == 0) return;
-    } else if (p->statement->n_words != 4) {
-        malformed(p, "a wrong number of words (expressions are written without blanks)");
+    if (p->statement->n_words > 4) {
+        if (strcmp(word(p, 4), "when") != 0) malformed(p, "\"when\" is expected behind the bits");
+        if (rest_of_line(p, 5) == 0) return;
     }
     i64 element = integer(p, 2);
     if (element < 0 || (u64)element >= buffer->count) malformed(p, "beyond the buffer");
@@ -304,12 +313,12 @@ static void take_param(struct preparation *p, struct launch_call *call) {
     while (type < ELEMENT_LIMIT && strcmp(word(p, 2), elements[type].name) != 0) type++;
     if (type == ELEMENT_LIMIT) malformed(p, "unknown type");
     param->bytes = element_bytes(type);
-    if (p->statement->n_words != 5) malformed(p, "a wrong number of words");
+    if (p->statement->n_words < 5) malformed(p, "a wrong number of words");
     const char *text = word(p, 4);
     if (strcmp(word(p, 3), "value") == 0) {
         bool is_float = type == ELEMENT_F32;
         f64 number = is_float ? launch_number(p->set, p->launch, p->statement->line, text) : 0;
-        param->value = is_float ? f32_bits((f32)number) : (u64)integer(p, 4);
+        param->value = is_float ? f32_bits((f32)number) : (u64)rest_of_line(p, 4);
         return;
     }
     if (strcmp(word(p, 3), "address") != 0 || type != ELEMENT_U64) malformed(p, "unknown kind");
@@ -338,16 +347,9 @@ static void take_compare(struct preparation *p) {
     }
 }
 
-// "let NAME = EXPR", the expression perhaps with blanks.
 static void take_let(struct preparation *p) {
-    char text[LINE_BYTES] = "";
-    usize used = 0;
     if (p->statement->n_words < 4 || strcmp(word(p, 2), "=") != 0) malformed(p, "NAME = EXPR");
-    for (u32 i = 3; i < p->statement->n_words; i++) {
-        used += (usize)snprintf(text + used, sizeof text - used, "%s ", word(p, i));
-    }
-    variables_set(&p->launch->variables, word(p, 1),
-                  launch_integer(p->set, p->launch, p->statement->line, text));
+    variables_set(&p->launch->variables, word(p, 1), rest_of_line(p, 3));
 }
 
 static void execute(struct preparation *p) {

@@ -453,12 +453,7 @@ static struct argument take_argument(struct parser *p, bool is_branch) {
         argument.kind = ARGUMENT_ADDRESS;
         argument.member[0] = take_operand(p, &argument.space);
         if (argument.member[0].kind == OPERAND_REG) {
-            if (peek_is(p, "+")) {
-                p->have_token = false;
-                argument.member[0].imm = take_integer(p);
-            } else if (peek_is(p, "-")) {
-                argument.member[0].imm = take_integer(p);
-            }
+            if (accept(p, "+")) argument.member[0].imm = take_integer(p);
         }
         expect(p, "]");
     } else if (is_branch) {
