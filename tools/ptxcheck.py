@@ -61,7 +61,7 @@ def check_report_test(path):
     wanted = {(kind, 0 if place == "0" else lines[place]) for kind, place in
               re.findall(r"^# finds (\w+) (0|@\w+)$", text, re.MULTILINE)}
     nothing = re.search(r"^# finds nothing", text, re.MULTILINE) is not None
-    code, output = call(SANITIZED, "--modules", path.parent, "run", path)
+    code, output = call(SANITIZED, "--modules", path.parent.relative_to(ROOT), "run", path.relative_to(ROOT))
     found = reports(output)
     if nothing:
         good = code == 0 and not found
@@ -74,12 +74,28 @@ def check_report_test(path):
 
 
 def check_refusal(path):
-    """A module that must not be accepted: // refuses LINE WORDS in its text."""
-    match = re.search(r"// refuses (\d+) (.*)", path.read_text())
-    code, output = call(SANITIZED, "parse", path)
-    wanted = f"{path}:{match.group(1)}: error: "
+    """A module that must not be accepted: "; refuses LINE WORDS" in its first line."""
+    match = re.search(r"; refuses (\d+) (.*)", path.read_text())
+    code, output = call(SANITIZED, "parse", path.relative_to(ROOT))
+    wanted = f"{path.relative_to(ROOT)}:{match.group(1)}: error: "
     good = code == 3 and output.startswith(wanted) and match.group(2) in output
     verdict(path.name, good, f"wanted {wanted} ... {match.group(2)}\n{output}")
+
+
+def check_semantics(own):
+    """The table of semantics.py must match, and one with a wrong result must not."""
+    table = subprocess.run([sys.executable, str(own / "semantics.py")], stdout=subprocess.PIPE,
+                           text=True, check=True).stdout
+    right, wrong = ROOT / "build/semantics.calibration", ROOT / "build/wrong.calibration"
+    right.write_text(table)
+    rows = [line for line in table.splitlines() if line.startswith("row")]
+    last = rows[len(rows) // 2]
+    wrong.write_text(table.replace(last, last[:-1] + ("0" if last[-1] != "0" else "1"), 1))
+    code, output = call(SANITIZED, "calibrate", right)
+    verdict("semantics.py", code == 0, output)
+    print(output.splitlines()[-1])
+    code, output = call(SANITIZED, "calibrate", wrong)
+    verdict("semantics.py with a wrong result", code == 1 and " 1 of " not in output, output)
 
 
 def main():
@@ -89,9 +105,7 @@ def main():
         check_report_test(path)
     for path in sorted(own.glob("refuse_*.ptx")):
         check_refusal(path)
-    for path in sorted(own.glob("*.calibration")):
-        code, output = call(SANITIZED, "calibrate", path)
-        verdict(path.name, code == 0, output)
+    check_semantics(own)
     kernels = ROOT / "tests/ptx"
     for path in sorted(kernels.glob("*.launch")):
         code, output = call(TOOL, "run", path.relative_to(ROOT))
@@ -99,7 +113,7 @@ def main():
         print(output.splitlines()[-1] if output else path.name, flush=True)
     for folder in (own, kernels):
         for path in sorted(folder.glob("*.mutants")):
-            modules = ROOT / "build/ptx" if folder == kernels else own
+            modules = "build/ptx" if folder == kernels else own.relative_to(ROOT)
             code, output = call(TOOL, "--modules", modules, "mutants", path.relative_to(ROOT))
             print(output, end="", flush=True)
             caught = len(re.findall(r": caught: ", output))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration tables (docs/ptxcheck.md): instruction forms, inputs, and the results that a card gave.
-// One function writes the module that the card executes and that the interpreter replays, so both run
-// the same text.
+// Calibration tables (docs/ptxcheck.md): instruction forms, inputs, and the results that a card
+// gave. One function writes the module that the card executes and that the interpreter replays, so
+// both run the same text.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void take_classes(const struct table *table, const struct lines *lines, u
     static const char *const names[] = {"b16", "b32", "b64", "f32", "f64", "pred"};
     for (u32 i = 1; i < lines->n_words; i++) {
         u32 class = 0;
-        while (class < CLASS_LIMIT && strcmp(lines->words[i], names[class]) != 0) class++;
+        while (class < CLASS_LIMIT && strcmp(lines->words[i], names[class]) != 0) class ++;
         if (class == CLASS_LIMIT || *n == OPERANDS_MAX) {
             fail_at(table->path, lines->number, "unknown class %s, or too many", lines->words[i]);
         }
@@ -95,8 +95,8 @@ static void join_words(char out[64], const struct lines *lines) {
 }
 
 static void take_form(struct table *table, const struct lines *lines) {
-    bool known = lines->n_words == 3 && (strcmp(lines->words[2], "thread") == 0 ||
-                                         strcmp(lines->words[2], "warp") == 0);
+    bool known = lines->n_words == 3 &&
+                 (strcmp(lines->words[2], "thread") == 0 || strcmp(lines->words[2], "warp") == 0);
     if (!known || table->n_forms == FORMS_MAX || strlen(lines->words[1]) >= NAME_BYTES) {
         fail_at(table->path, lines->number, "form NAME thread|warp; at most %d", FORMS_MAX);
     }
@@ -150,7 +150,8 @@ static struct table *load(const char *path) {
     for (u32 i = 0; i < table->n_forms; i++) {
         struct form *form = &table->forms[i];
         if (form->n_out == 0 || form->n_rows == 0 || (form->is_warp && form->n_rows % WARP != 0)) {
-            fail_at(path, form->line, "%s: no results, no rows, or rows that fill no warp", form->name);
+            fail_at(path, form->line, "%s: no results, no rows, or rows that fill no warp",
+                    form->name);
         }
     }
     free(lines);
@@ -211,8 +212,10 @@ static void write_form(FILE *out, const struct form *form) {
                  "    .shared .align 16 .b8 sm[4096];\n");
     fprintf(out, "    mov.u32 %%index, %%tid.x;\n    mov.u32 %%block, %%ctaid.x;\n"
                  "    mad.lo.u32 %%index, %%block, 32, %%index;\n");
-    fprintf(out, "    ld.param.u64 %%from, [in];\n"
-                 "    mad.wide.u32 %%from, %%index, %u, %%from;\n", 8 * form->n_in);
+    fprintf(out,
+            "    ld.param.u64 %%from, [in];\n"
+            "    mad.wide.u32 %%from, %%index, %u, %%from;\n",
+            8 * form->n_in);
     fprintf(out, "    ld.param.u64 %%to, [out];\n    mad.wide.u32 %%to, %%index, %u, %%to;\n",
             8 * form->n_out);
     for (u32 k = 0; k < form->n_in; k++) write_input(out, form->in[k], k);
@@ -310,8 +313,8 @@ int calibrate_command(const char *path) {
         n_rows += table->forms[i].n_rows;
         n_bad_forms += replay_form(table, &table->forms[i], module) > 0;
     }
-    printf("%s (%s, %s, driver %s): %u of %u forms match, %u rows\n", path, table->date, table->card,
-           table->driver, table->n_forms - n_bad_forms, table->n_forms, n_rows);
+    printf("%s (%s, %s, driver %s): %u of %u forms match, %u rows\n", path, table->date,
+           table->card, table->driver, table->n_forms - n_bad_forms, table->n_forms, n_rows);
     ptx_free(module);
     table_free(table);
     return n_bad_forms > 0 ? EXIT_FOUND : 0;

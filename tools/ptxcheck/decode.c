@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From an opcode and its arguments to an executable instruction. A complete opcode is looked up in
-// the tables of rules; families with their own grammar decode themselves. Whatever is in neither, or
-// leaves a word of its opcode untaken, is an error.
+// the tables of rules; families with their own grammar decode themselves. Whatever is in neither,
+// or leaves a word of its opcode untaken, is an error.
 #include "exec.h"
 
 #include <stdio.h>
@@ -137,8 +137,11 @@ static void decode_control(struct opcode *opcode, struct argument *arguments, u3
 }
 
 static const struct family control_families[] = {
-    {"bra", decode_control},  {"ret", decode_control}, {"exit", decode_control},
-    {"trap", decode_control}, {NULL, NULL},
+    {"bra", decode_control},
+    {"ret", decode_control},
+    {"exit", decode_control},
+    {"trap", decode_control},
+    {NULL, NULL},
 };
 
 void decode(struct opcode *opcode, struct argument *arguments, u32 n, struct insn *insn) {

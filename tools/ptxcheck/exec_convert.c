@@ -42,7 +42,9 @@ static f64 as_float(u32 type, u64 bits) {
     }
 }
 
-static u64 truncated(u64 bits, u32 bytes) { return bytes == 8 ? bits : bits & ((1ull << 8 * bytes) - 1); }
+static u64 truncated(u64 bits, u32 bytes) {
+    return bytes == 8 ? bits : bits & ((1ull << 8 * bytes) - 1);
+}
 
 // --- cvt ---
 
@@ -256,9 +258,24 @@ static void decode_cvt(struct opcode *opcode, struct argument *arguments, u32 n,
 // --- setp ---
 
 enum comparison {
-    CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE,
-    CMP_EQU, CMP_NEU, CMP_LTU, CMP_LEU, CMP_GTU, CMP_GEU, CMP_NUM, CMP_NAN,
-    CMP_LO, CMP_LS, CMP_HI, CMP_HS,
+    CMP_EQ,
+    CMP_NE,
+    CMP_LT,
+    CMP_LE,
+    CMP_GT,
+    CMP_GE,
+    CMP_EQU,
+    CMP_NEU,
+    CMP_LTU,
+    CMP_LEU,
+    CMP_GTU,
+    CMP_GEU,
+    CMP_NUM,
+    CMP_NAN,
+    CMP_LO,
+    CMP_LS,
+    CMP_HI,
+    CMP_HS,
 };
 enum combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
 
@@ -283,8 +300,8 @@ static bool compare(const struct insn *i, u64 x, u64 y) {
         if (unordered) return comparison >= CMP_EQU;
         return ordered_comparison(comparison, a < b, a == b);
     }
-    static const u8 plain[] = {[CMP_LO] = CMP_LT, [CMP_LS] = CMP_LE, [CMP_HI] = CMP_GT,
-                               [CMP_HS] = CMP_GE};
+    static const u8 plain[] = {
+        [CMP_LO] = CMP_LT, [CMP_LS] = CMP_LE, [CMP_HI] = CMP_GT, [CMP_HS] = CMP_GE};
     if (comparison >= CMP_LO) comparison = plain[comparison];
     i64 a = as_integer(i->type, x), b = as_integer(i->type, y);
     bool less = is_signed(i->type) ? a < b : (u64)a < (u64)b;
@@ -310,10 +327,11 @@ HANDLER(run_setp) {
 static void decode_setp(struct opcode *opcode, struct argument *arguments, u32 n,
                         struct insn *insn) {
     static const char *const words[] = {
-        [CMP_EQ] = "eq",   [CMP_NE] = "ne",   [CMP_LT] = "lt",   [CMP_LE] = "le",   [CMP_GT] = "gt",
-        [CMP_GE] = "ge",   [CMP_EQU] = "equ", [CMP_NEU] = "neu", [CMP_LTU] = "ltu", [CMP_LEU] = "leu",
-        [CMP_GTU] = "gtu", [CMP_GEU] = "geu", [CMP_NUM] = "num", [CMP_NAN] = "nan", [CMP_LO] = "lo",
-        [CMP_LS] = "ls",   [CMP_HI] = "hi",   [CMP_HS] = "hs"};
+        [CMP_EQ] = "eq",   [CMP_NE] = "ne",   [CMP_LT] = "lt",   [CMP_LE] = "le",
+        [CMP_GT] = "gt",   [CMP_GE] = "ge",   [CMP_EQU] = "equ", [CMP_NEU] = "neu",
+        [CMP_LTU] = "ltu", [CMP_LEU] = "leu", [CMP_GTU] = "gtu", [CMP_GEU] = "geu",
+        [CMP_NUM] = "num", [CMP_NAN] = "nan", [CMP_LO] = "lo",   [CMP_LS] = "ls",
+        [CMP_HI] = "hi",   [CMP_HS] = "hs"};
     u32 comparison = 0;
     while (comparison < COUNT_OF(words) && !opcode_take(opcode, words[comparison])) comparison++;
     if (comparison == COUNT_OF(words)) opcode_fail(opcode, "no comparison");
@@ -391,7 +409,8 @@ static void take_members(struct opcode *opcode, const struct argument *vector, u
 static void decode_mov(struct opcode *opcode, struct argument *arguments, u32 n,
                        struct insn *insn) {
     insn->type = (u8)opcode_take_type(opcode);
-    if (insn->type == TYPE_NONE || n != 2) opcode_fail(opcode, "a type and two operands are wanted");
+    if (insn->type == TYPE_NONE || n != 2)
+        opcode_fail(opcode, "a type and two operands are wanted");
     u32 bytes = ptx_type_bytes(insn->type);
     insn->n_dst = insn->n_src = 1;
     if (arguments[1].kind == ARGUMENT_VECTOR) {

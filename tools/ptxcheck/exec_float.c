@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Floating-point arithmetic with exact rounding. f32 and f64 operations are the host's, whose
-// results IEEE 754 fixes; 16-bit ones are computed in f64, rounded to odd where that is inexact, and
-// rounded once more.
+// results IEEE 754 fixes; 16-bit ones are computed in f64, rounded to odd where that is inexact,
+// and rounded once more.
 //
 // F1. No flush of subnormals; forms with .ftz or .approx are not in the tables and so refused.
 // F2. A NaN result has the card's canonical bits: 0x7fffffff, 0x7fff, 0x7ff8... (f64: the host's).
@@ -78,31 +78,31 @@ static void round_nearest(u32 rounding) {
 }
 
 // volatile keeps the operation between the two changes of the rounding mode.
-#define ROUNDED(name, type, load, canonical, formula)                \
-    HANDLER(name) {                                                  \
-        volatile type a = load(t, &i->src[0]);                       \
-        volatile type b = i->n_src > 1 ? load(t, &i->src[1]) : 0;    \
-        volatile type c = i->n_src > 2 ? load(t, &i->src[2]) : 0;    \
-        (void)b;                                                     \
-        (void)c;                                                     \
-        round_as(i->sub);                                            \
-        volatile type result = (formula);                            \
-        round_nearest(i->sub);                                       \
-        put(t, &i->dst[0], canonical(result));                       \
+#define ROUNDED(name, type, load, canonical, formula)             \
+    HANDLER(name) {                                               \
+        volatile type a = load(t, &i->src[0]);                    \
+        volatile type b = i->n_src > 1 ? load(t, &i->src[1]) : 0; \
+        volatile type c = i->n_src > 2 ? load(t, &i->src[2]) : 0; \
+        (void)b;                                                  \
+        (void)c;                                                  \
+        round_as(i->sub);                                         \
+        volatile type result = (formula);                         \
+        round_nearest(i->sub);                                    \
+        put(t, &i->dst[0], canonical(result));                    \
     }
 // The usual rounding, without the detour.
-#define NEAREST(name, type, load, canonical, formula)                \
-    HANDLER(name) {                                                  \
-        type a = load(t, &i->src[0]);                                \
-        type b = i->n_src > 1 ? load(t, &i->src[1]) : 0;             \
-        type c = i->n_src > 2 ? load(t, &i->src[2]) : 0;             \
-        (void)b;                                                     \
-        (void)c;                                                     \
-        put(t, &i->dst[0], canonical(formula));                      \
+#define NEAREST(name, type, load, canonical, formula)    \
+    HANDLER(name) {                                      \
+        type a = load(t, &i->src[0]);                    \
+        type b = i->n_src > 1 ? load(t, &i->src[1]) : 0; \
+        type c = i->n_src > 2 ? load(t, &i->src[2]) : 0; \
+        (void)b;                                         \
+        (void)c;                                         \
+        put(t, &i->dst[0], canonical(formula));          \
     }
-#define BOTH(name, f32_formula, f64_formula)                         \
-    NEAREST(name##_f32, f32, f, canonical_f32, f32_formula)          \
-    ROUNDED(name##_f32_rounded, f32, f, canonical_f32, f32_formula)  \
+#define BOTH(name, f32_formula, f64_formula)                        \
+    NEAREST(name##_f32, f32, f, canonical_f32, f32_formula)         \
+    ROUNDED(name##_f32_rounded, f32, f, canonical_f32, f32_formula) \
     ROUNDED(name##_f64, f64, d, canonical_f64, f64_formula)
 BOTH(add, a + b, a + b)
 BOTH(sub, a - b, a - b)
@@ -202,25 +202,28 @@ HANDLER(abs_pair) { put(t, &i->dst[0], get(t, &i->src[0]) & 0x7fff7fff); }
 HANDLER(neg_small) { put(t, &i->dst[0], (u16)(get(t, &i->src[0]) ^ 0x8000)); }
 HANDLER(neg_pair) { put(t, &i->dst[0], (u32)get(t, &i->src[0]) ^ 0x80008000); }
 
-#define ROUNDINGS(name, signature32, signature64)                    \
-    {#name ".rn.f32", name##_f32, signature32, ROUND_NEAREST},       \
-    {#name ".rz.f32", name##_f32_rounded, signature32, ROUND_ZERO},  \
-    {#name ".rm.f32", name##_f32_rounded, signature32, ROUND_DOWN},  \
-    {#name ".rp.f32", name##_f32_rounded, signature32, ROUND_UP},    \
-    {#name ".rn.f64", name##_f64, signature64, ROUND_NEAREST},       \
-    {#name ".rz.f64", name##_f64, signature64, ROUND_ZERO}
-#define HALVES(name, operation, letters16, letters32)                            \
-    {#name ".f16", small, letters16, operation},                                 \
-    {#name ".f16x2", small, letters32, (operation) | FORM_PAIR}
-#define EXTREMES(name, operation)                                                \
-    {#name ".f16", small, "hhh", operation},                                     \
-    {#name ".f16x2", small, "www", (operation) | FORM_PAIR},                     \
-    {#name ".bf16", small, "hhh", (operation) | FORM_BF16},                      \
-    {#name ".bf16x2", small, "www", (operation) | FORM_PAIR | FORM_BF16},        \
-    {#name ".NaN.f16", small, "hhh", (operation) | FORM_NAN},                    \
-    {#name ".NaN.f16x2", small, "www", (operation) | FORM_PAIR | FORM_NAN},      \
-    {#name ".NaN.bf16", small, "hhh", (operation) | FORM_BF16 | FORM_NAN},       \
-    {#name ".NaN.bf16x2", small, "www", (operation) | FORM_PAIR | FORM_BF16 | FORM_NAN}
+#define ROUNDINGS(name, signature32, signature64)                       \
+    {#name ".rn.f32", name##_f32, signature32, ROUND_NEAREST},          \
+        {#name ".rz.f32", name##_f32_rounded, signature32, ROUND_ZERO}, \
+        {#name ".rm.f32", name##_f32_rounded, signature32, ROUND_DOWN}, \
+        {#name ".rp.f32", name##_f32_rounded, signature32, ROUND_UP},   \
+        {#name ".rn.f64", name##_f64, signature64, ROUND_NEAREST}, {    \
+#name ".rz.f64", name##_f64, signature64, ROUND_ZERO            \
+    }
+#define HALVES(name, operation, letters16, letters32)             \
+    {#name ".f16", small, letters16, operation}, {                \
+#name ".f16x2", small, letters32, (operation) | FORM_PAIR \
+    }
+#define EXTREMES(name, operation)                                                         \
+    {#name ".f16", small, "hhh", operation},                                              \
+        {#name ".f16x2", small, "www", (operation) | FORM_PAIR},                          \
+        {#name ".bf16", small, "hhh", (operation) | FORM_BF16},                           \
+        {#name ".bf16x2", small, "www", (operation) | FORM_PAIR | FORM_BF16},             \
+        {#name ".NaN.f16", small, "hhh", (operation) | FORM_NAN},                         \
+        {#name ".NaN.f16x2", small, "www", (operation) | FORM_PAIR | FORM_NAN},           \
+        {#name ".NaN.bf16", small, "hhh", (operation) | FORM_BF16 | FORM_NAN}, {          \
+#name ".NaN.bf16x2", small, "www", (operation) | FORM_PAIR | FORM_BF16 | FORM_NAN \
+    }
 
 const struct rule float_rules[] = {
     ROUNDINGS(add, "www", "ddd"),

@@ -12,23 +12,23 @@ typedef unsigned __int128 u128;
 #define HANDLER(name) static void name(struct thread *t, const struct insn *i)
 
 // name, operand type, unsigned type of the result, formula of a, b, c
-#define UNARY(name, type, result, formula)                   \
-    HANDLER(name) {                                          \
-        type a = A(type);                                    \
-        put(t, &i->dst[0], (u64)(result)(formula));          \
+#define UNARY(name, type, result, formula)          \
+    HANDLER(name) {                                 \
+        type a = A(type);                           \
+        put(t, &i->dst[0], (u64)(result)(formula)); \
     }
-#define BINARY(name, type, result, formula)                  \
-    HANDLER(name) {                                          \
-        type a = A(type);                                    \
-        type b = B(type);                                    \
-        put(t, &i->dst[0], (u64)(result)(formula));          \
+#define BINARY(name, type, result, formula)         \
+    HANDLER(name) {                                 \
+        type a = A(type);                           \
+        type b = B(type);                           \
+        put(t, &i->dst[0], (u64)(result)(formula)); \
     }
-#define TERNARY(name, type, type_c, result, formula)         \
-    HANDLER(name) {                                          \
-        type a = A(type);                                    \
-        type b = B(type);                                    \
-        type_c c = C(type_c);                                \
-        put(t, &i->dst[0], (u64)(result)(formula));          \
+#define TERNARY(name, type, type_c, result, formula) \
+    HANDLER(name) {                                  \
+        type a = A(type);                            \
+        type b = B(type);                            \
+        type_c c = C(type_c);                        \
+        put(t, &i->dst[0], (u64)(result)(formula));  \
     }
 
 // --- sums and products, modulo 2^n ---
@@ -43,30 +43,30 @@ BINARY(sub_64, u64, u64, a - b)
     ((value) > 2147483647ll ? 2147483647ll : (value) < -2147483648ll ? -2147483648ll : (value))
 BINARY(add_sat, i32, u32, SATURATE_S32((i64)a + b))
 BINARY(sub_sat, i32, u32, SATURATE_S32((i64)a - b))
-BINARY(mul_16, u16, u16, (u32)a * b)
-BINARY(mul_32, u32, u32, a * b)
-BINARY(mul_64, u64, u64, a * b)
-BINARY(mul_hi_u16, u16, u16, (u32)a * b >> 16)
-BINARY(mul_hi_s16, i16, u16, (i32)a * b >> 16)
-BINARY(mul_hi_u32, u32, u32, (u64)a * b >> 32)
-BINARY(mul_hi_s32, i32, u32, (i64)a * b >> 32)
-BINARY(mul_hi_u64, u64, u64, (u128)a * b >> 64)
-BINARY(mul_hi_s64, i64, u64, (i128)a * b >> 64)
-BINARY(mul_wide_u16, u16, u32, (u32)a * b)
-BINARY(mul_wide_s16, i16, u32, (i32)a * b)
-BINARY(mul_wide_u32, u32, u64, (u64)a * b)
-BINARY(mul_wide_s32, i32, u64, (i64)a * b)
-TERNARY(mad_16, u16, u16, u16, (u32)a * b + c)
-TERNARY(mad_32, u32, u32, u32, a * b + c)
-TERNARY(mad_64, u64, u64, u64, a * b + c)
-TERNARY(mad_hi_u32, u32, u32, u32, (u32)((u64)a * b >> 32) + c)
-TERNARY(mad_hi_s32, i32, u32, u32, (u32)((i64)a * b >> 32) + c)
-TERNARY(mad_hi_u64, u64, u64, u64, (u64)((u128)a * b >> 64) + c)
-TERNARY(mad_hi_s64, i64, u64, u64, (u64)((i128)a * b >> 64) + c)
-TERNARY(mad_wide_u16, u16, u32, u32, (u32)a * b + c)
-TERNARY(mad_wide_s16, i16, u32, u32, (u32)((i32)a * b) + c)
-TERNARY(mad_wide_u32, u32, u64, u64, (u64)a * b + c)
-TERNARY(mad_wide_s32, i32, u64, u64, (u64)((i64)a * b) + c)
+BINARY(mul_16, u16, u16, (u32)a *b)
+BINARY(mul_32, u32, u32, a *b)
+BINARY(mul_64, u64, u64, a *b)
+BINARY(mul_hi_u16, u16, u16, (u32)a *b >> 16)
+BINARY(mul_hi_s16, i16, u16, (i32)a *b >> 16)
+BINARY(mul_hi_u32, u32, u32, (u64)a *b >> 32)
+BINARY(mul_hi_s32, i32, u32, (i64)a *b >> 32)
+BINARY(mul_hi_u64, u64, u64, (u128)a *b >> 64)
+BINARY(mul_hi_s64, i64, u64, (i128)a *b >> 64)
+BINARY(mul_wide_u16, u16, u32, (u32)a *b)
+BINARY(mul_wide_s16, i16, u32, (i32)a *b)
+BINARY(mul_wide_u32, u32, u64, (u64)a *b)
+BINARY(mul_wide_s32, i32, u64, (i64)a *b)
+TERNARY(mad_16, u16, u16, u16, (u32)a *b + c)
+TERNARY(mad_32, u32, u32, u32, a *b + c)
+TERNARY(mad_64, u64, u64, u64, a *b + c)
+TERNARY(mad_hi_u32, u32, u32, u32, (u32)((u64)a *b >> 32) + c)
+TERNARY(mad_hi_s32, i32, u32, u32, (u32)((i64)a *b >> 32) + c)
+TERNARY(mad_hi_u64, u64, u64, u64, (u64)((u128)a *b >> 64) + c)
+TERNARY(mad_hi_s64, i64, u64, u64, (u64)((i128)a *b >> 64) + c)
+TERNARY(mad_wide_u16, u16, u32, u32, (u32)a *b + c)
+TERNARY(mad_wide_s16, i16, u32, u32, (u32)((i32)a *b) + c)
+TERNARY(mad_wide_u32, u32, u64, u64, (u64)a *b + c)
+TERNARY(mad_wide_s32, i32, u64, u64, (u64)((i64)a *b) + c)
 
 // --- with carry ---
 
@@ -104,19 +104,19 @@ HANDLER(mad_carry_32) { // sub: and 4 takes the high half of the product
 
 // --- division, order, magnitude ---
 
-#define DIVISION(name, type, result, minimum)                                           \
-    HANDLER(div_##name) {                                                               \
-        type a = A(type);                                                               \
-        type b = B(type);                                                               \
-        if (b == 0) REPORT(t, REPORT_ARITHMETIC, "a division by 0");                    \
-        bool wraps = (minimum) != 0 && a == (type)(minimum) && b == (type)-1;           \
+#define DIVISION(name, type, result, minimum)                                            \
+    HANDLER(div_##name) {                                                                \
+        type a = A(type);                                                                \
+        type b = B(type);                                                                \
+        if (b == 0) REPORT(t, REPORT_ARITHMETIC, "a division by 0");                     \
+        bool wraps = (minimum) != 0 && a == (type)(minimum) && b == (type)-1;            \
         put(t, &i->dst[0], b == 0 ? (u64)(result)-1 : (u64)(result)(wraps ? a : a / b)); \
-    }                                                                                   \
-    HANDLER(rem_##name) {                                                               \
-        type a = A(type);                                                               \
-        type b = B(type);                                                               \
-        if (b == 0) REPORT(t, REPORT_ARITHMETIC, "a remainder of a division by 0");     \
-        bool wraps = (minimum) != 0 && a == (type)(minimum) && b == (type)-1;           \
+    }                                                                                    \
+    HANDLER(rem_##name) {                                                                \
+        type a = A(type);                                                                \
+        type b = B(type);                                                                \
+        if (b == 0) REPORT(t, REPORT_ARITHMETIC, "a remainder of a division by 0");      \
+        bool wraps = (minimum) != 0 && a == (type)(minimum) && b == (type)-1;            \
         put(t, &i->dst[0], b == 0 ? (u64)(result)a : wraps ? 0 : (u64)(result)(a % b));  \
     }
 DIVISION(u16, u16, u16, 0)
@@ -126,11 +126,12 @@ DIVISION(s32, i32, u32, INT_MIN)
 DIVISION(u64, u64, u64, 0)
 DIVISION(s64, i64, u64, LLONG_MIN)
 
-#define ORDERED(name, type, result)                                                       \
-    BINARY(min_##name, type, result, MIN(a, b))                                           \
-    BINARY(max_##name, type, result, MAX(a, b))                                           \
-    TERNARY(sad_##name, type, result, result,                                             \
-            (result)(c + (a < b ? (result)((result)b - (result)a) : (result)((result)a - (result)b))))
+#define ORDERED(name, type, result)             \
+    BINARY(min_##name, type, result, MIN(a, b)) \
+    BINARY(max_##name, type, result, MAX(a, b)) \
+    TERNARY(                                    \
+        sad_##name, type, result, result,       \
+        (result)(c + (a < b ? (result)((result)b - (result)a) : (result)((result)a - (result)b))))
 ORDERED(u16, u16, u16)
 ORDERED(s16, i16, u16)
 ORDERED(u32, u32, u32)
@@ -162,18 +163,18 @@ UNARY(not_32, u32, u32, ~a)
 UNARY(not_64, u64, u64, ~a)
 UNARY(cnot_32, u32, u32, a == 0)
 
-#define SHIFTS(bits, unsigned_type, signed_type)                                          \
-    HANDLER(shl_##bits) {                                                                 \
-        u32 n = B(u32);                                                                   \
-        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)((u64)A(unsigned_type) << n));  \
-    }                                                                                     \
-    HANDLER(shr_u##bits) {                                                                \
-        u32 n = B(u32);                                                                   \
-        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)(A(unsigned_type) >> n));       \
-    }                                                                                     \
-    HANDLER(shr_s##bits) {                                                                \
-        u32 n = MIN(B(u32), (u32)bits - 1);                                               \
-        put(t, &i->dst[0], (unsigned_type)(signed_type)(A(signed_type) >> n));            \
+#define SHIFTS(bits, unsigned_type, signed_type)                                         \
+    HANDLER(shl_##bits) {                                                                \
+        u32 n = B(u32);                                                                  \
+        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)((u64)A(unsigned_type) << n)); \
+    }                                                                                    \
+    HANDLER(shr_u##bits) {                                                               \
+        u32 n = B(u32);                                                                  \
+        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)(A(unsigned_type) >> n));      \
+    }                                                                                    \
+    HANDLER(shr_s##bits) {                                                               \
+        u32 n = MIN(B(u32), (u32)bits - 1);                                              \
+        put(t, &i->dst[0], (unsigned_type)(signed_type)(A(signed_type) >> n));           \
     }
 SHIFTS(16, u16, i16)
 SHIFTS(32, u32, i32)
@@ -320,26 +321,35 @@ HANDLER(slct_64) {
     put(t, &i->dst[0], C(i32) >= 0 ? a : b);
 }
 
-#define SAME3(name, suffix16, suffix32, suffix64)                                     \
-    {#name ".u16", suffix16, "hhh", 0}, {#name ".s16", suffix16, "hhh", 0},           \
-    {#name ".u32", suffix32, "www", 0}, {#name ".s32", suffix32, "www", 0},           \
-    {#name ".u64", suffix64, "ddd", 0}, {#name ".s64", suffix64, "ddd", 0}
-#define EACH3(name, tail)                                                             \
+#define SAME3(name, suffix16, suffix32, suffix64)                               \
+    {#name ".u16", suffix16, "hhh", 0}, {#name ".s16", suffix16, "hhh", 0},     \
+        {#name ".u32", suffix32, "www", 0}, {#name ".s32", suffix32, "www", 0}, \
+        {#name ".u64", suffix64, "ddd", 0}, {                                   \
+#name ".s64", suffix64, "ddd", 0                                        \
+    }
+#define EACH3(name, tail)                                                                 \
     {#name ".u16", name##_u16, "hhh" tail, 0}, {#name ".s16", name##_s16, "hhh" tail, 0}, \
-    {#name ".u32", name##_u32, "www" tail, 0}, {#name ".s32", name##_s32, "www" tail, 0}
-#define CARRY(name, handler, sub)                                                     \
+        {#name ".u32", name##_u32, "www" tail, 0}, {                                      \
+#name ".s32", name##_s32, "www" tail, 0                                           \
+    }
+#define CARRY(name, handler, sub)                                                       \
     {#name ".u32", handler##_32, "www", sub}, {#name ".s32", handler##_32, "www", sub}, \
-    {#name ".u64", handler##_64, "ddd", sub}, {#name ".s64", handler##_64, "ddd", sub}
+        {#name ".u64", handler##_64, "ddd", sub}, {                                     \
+#name ".s64", handler##_64, "ddd", sub                                          \
+    }
 #define SELECTS(name, handler16, handler32, handler64)                                \
     {#name ".b16", handler16, "hhhp", 0}, {#name ".u16", handler16, "hhhp", 0},       \
-    {#name ".s16", handler16, "hhhp", 0}, {#name ".b32", handler32, "wwwp", 0},       \
-    {#name ".u32", handler32, "wwwp", 0}, {#name ".s32", handler32, "wwwp", 0},       \
-    {#name ".f32", handler32, "wwwp", 0}, {#name ".b64", handler64, "dddp", 0},       \
-    {#name ".u64", handler64, "dddp", 0}, {#name ".s64", handler64, "dddp", 0},       \
-    {#name ".f64", handler64, "dddp", 0}
-#define LOGIC(name)                                                                   \
-    {#name ".pred", name##_any, "ppp", 0}, {#name ".b16", name##_16, "hhh", 0},       \
-    {#name ".b32", name##_32, "www", 0}, {#name ".b64", name##_any, "ddd", 0}
+        {#name ".s16", handler16, "hhhp", 0}, {#name ".b32", handler32, "wwwp", 0},   \
+        {#name ".u32", handler32, "wwwp", 0}, {#name ".s32", handler32, "wwwp", 0},   \
+        {#name ".f32", handler32, "wwwp", 0}, {#name ".b64", handler64, "dddp", 0},   \
+        {#name ".u64", handler64, "dddp", 0}, {#name ".s64", handler64, "dddp", 0}, { \
+#name ".f64", handler64, "dddp", 0                                            \
+    }
+#define LOGIC(name)                                                             \
+    {#name ".pred", name##_any, "ppp", 0}, {#name ".b16", name##_16, "hhh", 0}, \
+        {#name ".b32", name##_32, "www", 0}, {                                  \
+#name ".b64", name##_any, "ddd", 0                                      \
+    }
 
 const struct rule integer_rules[] = {
     SAME3(add, add_16, add_32, add_64),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that touch memory: ld, st, atom, red, cp.async, fences, cvta, prefetch. What an access
-// is held against is in memory.c and race.c.
+// Instructions that touch memory: ld, st, atom, red, cp.async, fences, cvta, prefetch. What an
+// access is held against is in memory.c and race.c.
 //
-// L1. Cache operators and eviction hints change nothing that the machine models; they are taken from
+// L1. Cache operators and eviction hints change nothing that the machine models; they are taken
+// from
 //     a list, and an unknown one is refused.
 // L2. A load extends to the register's width: with the sign for .s types, with zeros otherwise.
 #include <string.h>
@@ -31,9 +32,21 @@ static u32 take_scope(struct opcode *opcode) {
 }
 
 static void take_hints(struct opcode *opcode) {
-    static const char *const hints[] = {
-        "ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::evict_normal", "L1::evict_unchanged",
-        "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B"};
+    static const char *const hints[] = {"ca",
+                                        "cg",
+                                        "cs",
+                                        "lu",
+                                        "cv",
+                                        "wb",
+                                        "wt",
+                                        "L1::evict_normal",
+                                        "L1::evict_unchanged",
+                                        "L1::evict_first",
+                                        "L1::evict_last",
+                                        "L1::no_allocate",
+                                        "L2::64B",
+                                        "L2::128B",
+                                        "L2::256B"};
     for (u32 i = 0; i < COUNT_OF(hints); i++) opcode_take(opcode, hints[i]);
 }
 
@@ -171,8 +184,18 @@ static void decode_ld_st(struct opcode *opcode, struct argument *arguments, u32 
 
 // --- atom, red ---
 
-enum atomic { ATOMIC_ADD, ATOMIC_MIN, ATOMIC_MAX, ATOMIC_AND, ATOMIC_OR, ATOMIC_XOR, ATOMIC_EXCH,
-              ATOMIC_CAS, ATOMIC_INC, ATOMIC_DEC };
+enum atomic {
+    ATOMIC_ADD,
+    ATOMIC_MIN,
+    ATOMIC_MAX,
+    ATOMIC_AND,
+    ATOMIC_OR,
+    ATOMIC_XOR,
+    ATOMIC_EXCH,
+    ATOMIC_CAS,
+    ATOMIC_INC,
+    ATOMIC_DEC
+};
 
 static u64 atomic_result(const struct insn *i, u64 old, u64 b, u64 c) {
     bool is_signed = i->type == TYPE_S32 || i->type == TYPE_S64;
@@ -239,7 +262,8 @@ static void decode_atom(struct opcode *opcode, struct argument *arguments, u32 n
     if (is_red && (operation == ATOMIC_CAS || operation == ATOMIC_EXCH)) {
         opcode_fail(opcode, "an unknown operation");
     }
-    if (insn->space != SPACE_GLOBAL && insn->space != SPACE_SHARED && insn->space != SPACE_GENERIC) {
+    if (insn->space != SPACE_GLOBAL && insn->space != SPACE_SHARED &&
+        insn->space != SPACE_GENERIC) {
         opcode_fail(opcode, "an unexpected state space");
     }
     if (n != first + 1 + n_values) opcode_fail(opcode, "a wrong number of operands");
@@ -300,8 +324,7 @@ HANDLER(run_wait) {
     t->n_copies = kept;
 }
 
-static void decode_cp(struct opcode *opcode, struct argument *arguments, u32 n,
-                      struct insn *insn) {
+static void decode_cp(struct opcode *opcode, struct argument *arguments, u32 n, struct insn *insn) {
     if (!opcode_take(opcode, "async")) opcode_fail(opcode, "not among those the checker executes");
     if (opcode_take(opcode, "commit_group")) {
         if (n != 0) opcode_fail(opcode, "an operand");
@@ -365,8 +388,10 @@ static void decode_fence(struct opcode *opcode, struct argument *arguments, u32 
 }
 
 HANDLER(run_cvta) {
-    static const u64 windows[] = {[SPACE_SHARED] = WINDOW_SHARED, [SPACE_LOCAL] = WINDOW_LOCAL,
-                                  [SPACE_CONST] = WINDOW_CONST, [SPACE_PARAM] = 0};
+    static const u64 windows[] = {[SPACE_SHARED] = WINDOW_SHARED,
+                                  [SPACE_LOCAL] = WINDOW_LOCAL,
+                                  [SPACE_CONST] = WINDOW_CONST,
+                                  [SPACE_PARAM] = 0};
     u64 window = i->space == SPACE_GLOBAL ? 0 : windows[i->space];
     u64 address = get(t, &i->src[0]);
     put(t, &i->dst[0], i->sub ? address - window : address + window);
@@ -424,10 +449,16 @@ static void decode_policy(struct opcode *opcode, struct argument *arguments, u32
 }
 
 const struct family memory_families[] = {
-    {"ld", decode_ld_st},           {"st", decode_ld_st},
-    {"atom", decode_atom},          {"red", decode_atom},
-    {"cp", decode_cp},              {"fence", decode_fence},
-    {"membar", decode_fence},       {"cvta", decode_cvta},
-    {"prefetch", decode_prefetch},  {"nanosleep", decode_nanosleep},
-    {"createpolicy", decode_policy}, {NULL, NULL},
+    {"ld", decode_ld_st},
+    {"st", decode_ld_st},
+    {"atom", decode_atom},
+    {"red", decode_atom},
+    {"cp", decode_cp},
+    {"fence", decode_fence},
+    {"membar", decode_fence},
+    {"cvta", decode_cvta},
+    {"prefetch", decode_prefetch},
+    {"nanosleep", decode_nanosleep},
+    {"createpolicy", decode_policy},
+    {NULL, NULL},
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions of a group of threads: barriers (decoded here, executed by machine.c), shuffles, votes,
-// reductions, matrix loads and products. A handler gets all lanes of a warp that take part; the
-// machine has made sure that they stand at the same instruction.
+// Instructions of a group of threads: barriers (decoded here, executed by machine.c), shuffles,
+// votes, reductions, matrix loads and products. A handler gets all lanes of a warp that take part;
+// the machine has made sure that they stand at the same instruction.
 //
 // W1. Fragments lie as PTX describes them: lane l has g = l / 4, t = l % 4; the low bits of a
 //     register hold the lower index.
@@ -357,7 +357,8 @@ WARP_HANDLER(run_mma_int) {
     }
     for (u32 col = 0; col < MMA_N; col++) {
         for (u32 k = 0; k < depth; k++) {
-            b[k][col] = byte_value(lane[col * 4 + k % 16 / 4].b[k / 16], k, i->type_from == TYPE_S8);
+            b[k][col] =
+                byte_value(lane[col * 4 + k % 16 / 4].b[k / 16], k, i->type_from == TYPE_S8);
         }
     }
     for (u32 l = 0; l < 32; l++) {
@@ -445,8 +446,14 @@ static void decode_mma(struct opcode *opcode, struct argument *arguments, u32 n,
 }
 
 const struct family warp_families[] = {
-    {"shfl", decode_shfl},         {"vote", decode_vote},   {"redux", decode_redux},
-    {"bar", decode_bar},           {"barrier", decode_bar}, {"ldmatrix", decode_ldmatrix},
-    {"movmatrix", decode_movmatrix}, {"mma", decode_mma},   {"activemask", decode_activemask},
+    {"shfl", decode_shfl},
+    {"vote", decode_vote},
+    {"redux", decode_redux},
+    {"bar", decode_bar},
+    {"barrier", decode_bar},
+    {"ldmatrix", decode_ldmatrix},
+    {"movmatrix", decode_movmatrix},
+    {"mma", decode_mma},
+    {"activemask", decode_activemask},
     {NULL, NULL},
 };

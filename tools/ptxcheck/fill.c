@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contents of buffers before a launch. All randomness comes from a seed made of the file's seed, the
-// case and the buffer's number, so that a card and the interpreter get the same bytes.
+// Contents of buffers before a launch. All randomness comes from a seed made of the file's seed,
+// the case and the buffer's number, so that a card and the interpreter get the same bytes.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ struct filling {
     const struct launch_case *launch;
     struct launch_buffer *buffer;
     const struct launch_statement *statement;
-    u32 word;   // the first argument of the fill
+    u32 word; // the first argument of the fill
     struct random random;
 };
 
@@ -62,7 +62,8 @@ static u64 random_bits(struct filling *filling) {
 
 static u64 random_value(struct filling *filling, f64 low, f64 high) {
     if (is_float(filling->buffer->type)) {
-        return float_bits(filling->buffer->type, low + (high - low) * random_unit(&filling->random));
+        return float_bits(filling->buffer->type,
+                          low + (high - low) * random_unit(&filling->random));
     }
     u64 span = (u64)((i64)high - (i64)low) + 1;
     return (u64)(i64)low + (span == 0 ? 0 : random_u64(&filling->random) % span);
@@ -131,7 +132,8 @@ static void fill_weights(struct filling *filling) {
     for (u64 row = 0; row * buffer->last_dimension < buffer->count; row++) {
         u8 *at = buffer->contents + row * buffer->last_dimension;
         for (u64 i = 0; i < row_bytes; i++) at[i] = (u8)random_u64(&filling->random);
-        for (u64 block = 0; block * info->block_bytes < row_bytes; block++, at += info->block_bytes) {
+        for (u64 block = 0; block * info->block_bytes < row_bytes;
+             block++, at += info->block_bytes) {
             f64 unit = random_unit(&filling->random) * 2 - 1;
             if (info->block_elements == 1) { // a float
                 if (type == DTYPE_F32) store_f32(at, (f32)unit);
@@ -226,8 +228,8 @@ void fill_buffer(const struct launch_set *set, const struct launch_case *launch,
         i64 start = integer(&filling, 0), step = integer(&filling, 1);
         for (u64 i = 0; i < buffer->count; i++) {
             i64 value = start + step * (i64)i;
-            store(buffer, i, is_float(buffer->type) ? float_bits(buffer->type, (f64)value)
-                                                    : (u64)value);
+            store(buffer, i,
+                  is_float(buffer->type) ? float_bits(buffer->type, (f64)value) : (u64)value);
         }
     } else if (strcmp(name, "permutation") == 0) {
         fill_permutation(&filling);

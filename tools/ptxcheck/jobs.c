@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs in processes of their own: a crash, or an input that cannot be understood, ends one job only.
+// Jobs in processes of their own: a crash, or an input that cannot be understood, ends one job
+// only.
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,8 @@ static bool receive(struct worker *worker, struct job_result *results) {
         worker->capacity = MAX((usize)8192, 2 * worker->capacity);
         worker->text = need_more(worker->text, worker->capacity, 1);
     }
-    ssize_t got = read(worker->pipe, worker->text + worker->used,
-                       worker->capacity - worker->used - 1);
+    ssize_t got =
+        read(worker->pipe, worker->text + worker->used, worker->capacity - worker->used - 1);
     if (got > 0) {
         worker->used += (usize)got;
         return true;

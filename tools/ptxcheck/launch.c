@@ -14,9 +14,9 @@ static const struct {
     const char *name;
     u32 bytes;
 } elements[ELEMENT_LIMIT] = {
-    [ELEMENT_U8] = {"u8", 1},   [ELEMENT_I8] = {"i8", 1},     [ELEMENT_U16] = {"u16", 2},
-    [ELEMENT_I16] = {"i16", 2}, [ELEMENT_U32] = {"u32", 4},   [ELEMENT_I32] = {"i32", 4},
-    [ELEMENT_U64] = {"u64", 8}, [ELEMENT_F16] = {"f16", 2},   [ELEMENT_BF16] = {"bf16", 2},
+    [ELEMENT_U8] = {"u8", 1},   [ELEMENT_I8] = {"i8", 1},   [ELEMENT_U16] = {"u16", 2},
+    [ELEMENT_I16] = {"i16", 2}, [ELEMENT_U32] = {"u32", 4}, [ELEMENT_I32] = {"i32", 4},
+    [ELEMENT_U64] = {"u64", 8}, [ELEMENT_F16] = {"f16", 2}, [ELEMENT_BF16] = {"bf16", 2},
     [ELEMENT_F32] = {"f32", 4},
 };
 
@@ -62,8 +62,8 @@ u32 launch_find(const struct launch_case *launch, const char *name) {
 // --- loading ---
 
 static const char *const statement_names[] = {
-    "module", "seed",  "let",    "buffer", "plant",    "reference", "fail",  "power",
-    "kernel", "grid",  "block",  "shared", "resident", "param",     "compare"};
+    "module", "seed", "let",   "buffer", "plant",    "reference", "fail",   "power",
+    "kernel", "grid", "block", "shared", "resident", "param",     "compare"};
 
 static void add_statement(struct launch_set *set, const struct lines *lines) {
     if (set->n_statements == LAUNCH_STATEMENTS_MAX) fail_at(set->path, lines->number, "too long");
@@ -84,7 +84,8 @@ static void add_case(struct launch_set *set, const struct lines *lines) {
                 set->n_columns);
     }
     for (u32 i = 0; i < set->n_columns; i++) {
-        set->cases[set->n_cases][i] = expression(lines->words[i + 1], NULL, set->path, lines->number);
+        set->cases[set->n_cases][i] =
+            expression(lines->words[i + 1], NULL, set->path, lines->number);
     }
     set->case_lines[set->n_cases++] = lines->number;
 }
@@ -342,7 +343,8 @@ static void take_compare(struct preparation *p) {
     if (!buffer->by_bound) return;
     buffer->absolute = launch_number(p->set, p->launch, p->statement->line, word(p, 3));
     buffer->relative = launch_number(p->set, p->launch, p->statement->line, word(p, 4));
-    if (buffer->type != ELEMENT_F16 && buffer->type != ELEMENT_BF16 && buffer->type != ELEMENT_F32) {
+    if (buffer->type != ELEMENT_F16 && buffer->type != ELEMENT_BF16 &&
+        buffer->type != ELEMENT_F32) {
         malformed(p, "a bound for a type that is no float");
     }
 }
@@ -485,8 +487,9 @@ static bool compare_failed(const struct launch_case *launch, const u8 *got, char
     u64 found = 0;
     memcpy(&found, got + (usize)launch->fail_index * bytes, bytes);
     if (found == launch->fail_value) return true;
-    snprintf(message, message_bytes, "the reference refuses this input; %s[%u] is 0x%llx, not 0x%llx",
-             buffer->name, launch->fail_index, found, launch->fail_value);
+    snprintf(message, message_bytes,
+             "the reference refuses this input; %s[%u] is 0x%llx, not 0x%llx", buffer->name,
+             launch->fail_index, found, launch->fail_value);
     return false;
 }
 

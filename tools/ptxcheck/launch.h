@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch files (docs/ptxcheck.md): which buffers a kernel gets, what it is called with, and what the
-// reference operators say it must leave behind. Nothing here knows which machine executes the call:
+// Launch files (docs/ptxcheck.md): which buffers a kernel gets, what it is called with, and what
+// the reference operators say it must leave behind. Nothing here knows which machine executes the
+// call:
 //
 //   launch_load ─▶ launch_prepare(case) ─▶ [any backend executes case->calls] ─▶ launch_compare
 //
@@ -18,8 +19,19 @@
 #define LAUNCH_STATEMENTS_MAX 512
 #define LAUNCH_BUFFER_BYTES_MAX (256u << 20)
 
-enum element { ELEMENT_U8, ELEMENT_I8, ELEMENT_U16, ELEMENT_I16, ELEMENT_U32, ELEMENT_I32,
-               ELEMENT_U64, ELEMENT_F16, ELEMENT_BF16, ELEMENT_F32, ELEMENT_LIMIT };
+enum element {
+    ELEMENT_U8,
+    ELEMENT_I8,
+    ELEMENT_U16,
+    ELEMENT_I16,
+    ELEMENT_U32,
+    ELEMENT_I32,
+    ELEMENT_U64,
+    ELEMENT_F16,
+    ELEMENT_BF16,
+    ELEMENT_F32,
+    ELEMENT_LIMIT
+};
 u32 element_bytes(enum element element);
 const char *element_name(enum element element);
 f64 element_value(enum element element, const u8 *at);
@@ -44,8 +56,8 @@ struct launch_param {
     char name[NAME_BYTES];
     u32 bytes;
     bool is_address;
-    u32 buffer;  // of an address
-    u64 value;   // bits; of an address the offset in bytes
+    u32 buffer; // of an address
+    u64 value;  // bits; of an address the offset in bytes
 };
 
 struct launch_call {
@@ -62,7 +74,7 @@ struct launch_case {
     struct launch_call calls[LAUNCH_CALLS_MAX];
     u32 n_calls;
     struct variables variables;
-    bool refused;            // a reference operator returned failure
+    bool refused; // a reference operator returned failure
     u32 fail_buffer, fail_index;
     u64 fail_value;
     bool has_fail, has_power; // has_power: the word is checked

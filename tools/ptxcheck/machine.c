@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution of a launch: blocks in flight, threads and their schedules, barriers, warp instructions,
-// reports.
+// Execution of a launch: blocks in flight, threads and their schedules, barriers, warp
+// instructions, reports.
 //
 // A thread runs until it has to meet others (or its slice ends); then another one does. Schedules:
 //   to sync     each thread to its next meeting point, in random order
@@ -27,12 +27,15 @@
 
 const char *report_name(enum report_kind kind) {
     static const char *const names[] = {
-        [REPORT_BOUNDS] = "bounds",   [REPORT_ALIGN] = "align",       [REPORT_UNINIT] = "uninit",
-        [REPORT_RACE] = "race",       [REPORT_BARRIER] = "barrier",   [REPORT_TWICE] = "twice",
-        [REPORT_MISSING] = "missing", [REPORT_POWER] = "power",       [REPORT_ASYNC] = "async",
-        [REPORT_PARAM] = "param",     [REPORT_RESULT] = "result",     [REPORT_CHANGED] = "changed",
+        [REPORT_BOUNDS] = "bounds",   [REPORT_ALIGN] = "align",
+        [REPORT_UNINIT] = "uninit",   [REPORT_RACE] = "race",
+        [REPORT_BARRIER] = "barrier", [REPORT_TWICE] = "twice",
+        [REPORT_MISSING] = "missing", [REPORT_POWER] = "power",
+        [REPORT_ASYNC] = "async",     [REPORT_PARAM] = "param",
+        [REPORT_RESULT] = "result",   [REPORT_CHANGED] = "changed",
         [REPORT_LAUNCH] = "launch",   [REPORT_ARITHMETIC] = "arithmetic",
-        [REPORT_TRAP] = "trap",       [REPORT_ENDLESS] = "endless",   [REPORT_LIMIT] = "limit"};
+        [REPORT_TRAP] = "trap",       [REPORT_ENDLESS] = "endless",
+        [REPORT_LIMIT] = "limit"};
     return names[kind];
 }
 
@@ -49,8 +52,8 @@ void report(struct machine *machine, enum report_kind kind, const struct thread 
     entry->insn = insn;
     usize used = 0;
     if (insn != NULL) {
-        used = (usize)snprintf(entry->text, REPORT_TEXT, "%s:%u: ",
-                               ptx_file(machine->module, insn), insn->line);
+        used = (usize)snprintf(entry->text, REPORT_TEXT, "%s:%u: ", ptx_file(machine->module, insn),
+                               insn->line);
     }
     if (thread != NULL && used < REPORT_TEXT) {
         const u32 *b = thread->block->ctaid, *t = thread->tid;
@@ -105,8 +108,8 @@ u64 special_value(const struct thread *t, u32 special) {
     case SPECIAL_LANEMASK_EQ: return 1u << lane;
     case SPECIAL_LANEMASK_LT: return (1u << lane) - 1;
     case SPECIAL_LANEMASK_LE: return (u32)((2ull << lane) - 1);
-    case SPECIAL_LANEMASK_GE: return (u32)~((1u << lane) - 1);
-    case SPECIAL_LANEMASK_GT: return (u32)~((2ull << lane) - 1);
+    case SPECIAL_LANEMASK_GE: return (u32) ~((1u << lane) - 1);
+    case SPECIAL_LANEMASK_GT: return (u32) ~((2ull << lane) - 1);
     case SPECIAL_DYNAMIC_SMEM_SIZE: return config->shared_bytes;
     default: return 0;
     }
@@ -301,7 +304,8 @@ static void barrier_arrive(struct thread *t, const struct insn *insn) {
         return;
     }
     struct barrier *barrier = &block->barriers[id];
-    if (counted && (expected % 32 != 0 || expected == 0 || expected > round_up(block->n_threads, 32))) {
+    if (counted &&
+        (expected % 32 != 0 || expected == 0 || expected > round_up(block->n_threads, 32))) {
         REPORT(t, REPORT_BARRIER, "a barrier of %u threads in a block of %u", expected,
                block->n_threads);
     }

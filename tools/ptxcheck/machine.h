@@ -8,26 +8,27 @@
 //
 // M1. Order between threads is tracked by vector clocks (race.c), so a race is found whatever order
 //     the threads happened to run in.
-// M2. A faulty access is reported and not done; a faulty load yields zero. Execution goes on, so that
+// M2. A faulty access is reported and not done; a faulty load yields zero. Execution goes on, so
+// that
 //     one run tells more than one fault; each instruction reports each kind once.
 #pragma once
 #include "ptx.h"
 
 enum report_kind {
-    REPORT_BOUNDS,      // outside of every buffer, or beyond a shared, local or const variable
+    REPORT_BOUNDS, // outside of every buffer, or beyond a shared, local or const variable
     REPORT_ALIGN,
-    REPORT_UNINIT,      // register or memory
+    REPORT_UNINIT, // register or memory
     REPORT_RACE,
-    REPORT_BARRIER,     // not reached by the whole group, or by a diverged warp
-    REPORT_TWICE,       // an output byte stored twice
-    REPORT_MISSING,     // an output element never stored
+    REPORT_BARRIER, // not reached by the whole group, or by a diverged warp
+    REPORT_TWICE,   // an output byte stored twice
+    REPORT_MISSING, // an output element never stored
     REPORT_POWER,
-    REPORT_ASYNC,       // cp.async data touched before its wait
-    REPORT_PARAM,       // parameters against the host's table
-    REPORT_RESULT,      // differs from the reference
-    REPORT_CHANGED,     // memory that must keep its contents
-    REPORT_LAUNCH,      // block or shared size against the kernel's limits
-    REPORT_ARITHMETIC,  // division by zero and the like
+    REPORT_ASYNC,      // cp.async data touched before its wait
+    REPORT_PARAM,      // parameters against the host's table
+    REPORT_RESULT,     // differs from the reference
+    REPORT_CHANGED,    // memory that must keep its contents
+    REPORT_LAUNCH,     // block or shared size against the kernel's limits
+    REPORT_ARITHMETIC, // division by zero and the like
     REPORT_TRAP,
     REPORT_ENDLESS,
     REPORT_LIMIT,
@@ -93,8 +94,8 @@ struct async_copy {
     const struct insn *insn;
 };
 
-// What an acquiring thread of another block learned by a release: everything of `block` with a clock
-// below `floor`, and of each of its threads what `seen` says.
+// What an acquiring thread of another block learned by a release: everything of `block` with a
+// clock below `floor`, and of each of its threads what `seen` says.
 struct snapshot {
     u32 block, floor, time, n_threads, references; // time: of the release
     u32 *seen;
@@ -115,14 +116,14 @@ struct thread {
     u8 state, carry;
     u32 tid[3];
     u32 clock;
-    u32 *seen; // [threads of the block] vector clock
-    u32 wait_mask;  // THREAD_AT_WARP
+    u32 *seen;     // [threads of the block] vector clock
+    u32 wait_mask; // THREAD_AT_WARP
     u32 wait_barrier, wait_value;
     u8 *local, *local_init;
     struct async_copy *copies;
     u32 n_copies, copies_capacity, groups; // groups committed so far
-    struct knowledge known;    // of other blocks
-    struct knowledge fenced;   // read by relaxed operations, known after the next fence
+    struct knowledge known;                // of other blocks
+    struct knowledge fenced;               // read by relaxed operations, known after the next fence
     struct knowledge at_fence; // what a relaxed store publishes: what was known at the last fence
 };
 
@@ -147,7 +148,7 @@ struct block {
     u32 *seen;
     struct region shared;
     struct barrier barriers[BARRIERS];
-    struct knowledge known; // of every thread, gathered at full barriers
+    struct knowledge known;     // of every thread, gathered at full barriers
     bool power_seen, power_off; // has read the word; has read another value than ACTIVE
     bool done;
 };

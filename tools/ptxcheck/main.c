@@ -56,8 +56,9 @@ static int run_command(const struct run_options *options, i32 only_case, char **
             }
             free(results[k].text);
         }
-        printf("%s: %u of %u cases pass\n", paths[i], jobs->first_job[i + 1] - jobs->first_job[i] -
-               n_bad, jobs->first_job[i + 1] - jobs->first_job[i]);
+        printf("%s: %u of %u cases pass\n", paths[i],
+               jobs->first_job[i + 1] - jobs->first_job[i] - n_bad,
+               jobs->first_job[i + 1] - jobs->first_job[i]);
         launch_free(jobs->sets[i]);
     }
     free(results);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the machine: address windows, bounds, alignment, initialisation, single writes, the power
-// state, and copies in flight (cp.async).
+// Memory of the machine: address windows, bounds, alignment, initialisation, single writes, the
+// power state, and copies in flight (cp.async).
 //
 //   generic address   0x01.... shared   0x02.... local   0x03.... const   0x6f.... module variables
 //                     0x70.... device buffers, one each 4 GiB, so that a stray pointer names none
 //
-// A1. A copy in flight may land at any moment between its issue and its wait: nobody, its own thread
+// A1. A copy in flight may land at any moment between its issue and its wait: nobody, its own
+// thread
 //     included, may touch the bytes before the wait (the data moves then, so that a forgotten wait
 //     shows), and only a barrier makes them visible to other threads.
-// A2. In a launch with a power state word a block stores to device memory only after it has read the
+// A2. In a launch with a power state word a block stores to device memory only after it has read
+// the
 //     word as ACTIVE with ld.acquire.
 #include "machine.h"
 
@@ -243,8 +245,10 @@ void memory_async_begin(struct thread *t, const struct async_copy *copy) {
     for (u64 word = copy->to / 4; word * 4 < copy->to + copy->bytes; word++) {
         struct cell *cell = &shared->cells[word];
         if (cell->pending) {
-            REPORT(t, REPORT_ASYNC, "cp.async to offset %u of shared memory while another is in "
-                   "flight to it", copy->to);
+            REPORT(t, REPORT_ASYNC,
+                   "cp.async to offset %u of shared memory while another is in "
+                   "flight to it",
+                   copy->to);
         }
         cell->pending |= word_mask(word, copy->to, copy->bytes);
     }

@@ -46,7 +46,8 @@ static char *unquoted(const struct mutants *list, u32 line, const char *word) {
     return text;
 }
 
-static void copy_name(const struct mutants *list, u32 line, char out[NAME_BYTES], const char *word) {
+static void copy_name(const struct mutants *list, u32 line, char out[NAME_BYTES],
+                      const char *word) {
     if (strlen(word) >= NAME_BYTES) fail_at(list->path, line, "%s is too long", word);
     memcpy(out, word, strlen(word) + 1);
 }
@@ -63,8 +64,9 @@ static void take_mutant(struct mutants *list, struct lines *lines) {
                 "mutant WHERE KERNEL CLASS N \"PATTERN\" => \"REPLACEMENT\" [expect KIND]");
     }
     if (list->n_launches == 0) fail_at(list->path, lines->number, "no launch file yet");
-    while (class < COUNT_OF(classes) && strcmp(words[3], classes[class]) != 0) class++;
-    if (class == COUNT_OF(classes)) fail_at(list->path, lines->number, "unknown class %s", words[3]);
+    while (class < COUNT_OF(classes) && strcmp(words[3], classes[class]) != 0) class ++;
+    if (class == COUNT_OF(classes))
+        fail_at(list->path, lines->number, "unknown class %s", words[3]);
     struct mutant *mutant = &list->mutant[list->n++];
     mutant->line = lines->number;
     mutant->launch = list->n_launches - 1;
@@ -208,12 +210,20 @@ static int mutant_job(void *context, u32 index, FILE *out) {
     return expected_found(mutant, kinds) ? EXIT_FOUND : 0;
 }
 
-// The first finding of a mutant's output: the line behind the case's.
-static void print_finding(const char *text) {
-    const char *line = strchr(text, '\n');
-    line = line == NULL ? text : line + 1;
-    while (*line == ' ') line++;
-    printf("%.*s\n", (int)strcspn(line, "\n"), line);
+// The first finding of the expected kind in a mutant's output; findings are indented.
+static void print_finding(const struct mutant *mutant, const char *text) {
+    char wanted[NAME_BYTES + 4];
+    snprintf(wanted, sizeof wanted, " %s:", mutant->expect);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        usize len = strcspn(line, "\n");
+        const char *found = strstr(line, wanted);
+        if (strncmp(line, "  ", 2) != 0 || found == NULL) continue;
+        if (mutant->expect[0] != 0 && found >= line + len) continue;
+        printf("%.*s\n", (int)len - 2, line + 2);
+        return;
+    }
+    printf("%s", text);
 }
 
 int mutants_command(const struct run_options *options, const char *path) {
@@ -228,7 +238,7 @@ int mutants_command(const struct run_options *options, const char *path) {
         printf("%s:%u: %s %s: %s", path, mutant->line, mutant->kernel, mutant->class,
                caught ? "caught: " : "NOT CAUGHT\n");
         if (caught) {
-            print_finding(results[i].text);
+            print_finding(mutant, results[i].text);
         } else {
             fputs(results[i].text, stdout);
         }

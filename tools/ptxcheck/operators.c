@@ -104,7 +104,8 @@ static u32 run_embed(const struct operator_call *call, const struct op_table *op
     const u32 *tokens = image(call, "tokens", ELEMENT_U32, rows);
     const u8 *weights = image_of(call, "table", ELEMENT_U8, row_bytes, &table);
     for (u32 t = 0; t < rows; t++) {
-        if ((tokens[t] + 1) * row_bytes > table->bytes) wrong(call, "tokens", "are beyond the table");
+        if ((tokens[t] + 1) * row_bytes > table->bytes)
+            wrong(call, "tokens", "are beyond the table");
     }
     struct embed_args args = {
         .tokens = tokens,
@@ -122,7 +123,8 @@ static u32 run_embed(const struct operator_call *call, const struct op_table *op
     return ops->embed(&args, 0, rows, scratch);
 }
 
-static u32 run_rmsnorm(const struct operator_call *call, const struct op_table *ops, void *scratch) {
+static u32 run_rmsnorm(const struct operator_call *call, const struct op_table *ops,
+                       void *scratch) {
     u32 rows = number_of(call, "rows"), n = number_of(call, "n");
     struct launch_buffer *x = NULL;
     struct rmsnorm_args args = {
@@ -387,8 +389,8 @@ static u32 put_word(const struct operator_call *call, bool add) {
     u32 bytes = element_bytes(out->type);
     u64 word = 0;
     memcpy(&word, at + index * bytes, bytes);
-    i64 value = launch_integer(call->set, call->launch, call->statement->line,
-                               text_of(call, "value"));
+    i64 value =
+        launch_integer(call->set, call->launch, call->statement->line, text_of(call, "value"));
     word = (add ? word : 0) + (u64)value;
     memcpy(at + index * bytes, &word, bytes);
     return 0;
@@ -408,11 +410,21 @@ static const struct {
     const char *name;
     adapter *run;
 } adapters[] = {
-    {"embed", run_embed},         {"rmsnorm", run_rmsnorm},     {"quantize_q16", run_quantize},
-    {"gemm", run_gemm},           {"rope", run_rope},           {"kv_write", run_kv_write},
-    {"attention", run_attention}, {"silu_mul", run_silu},       {"gelu_tanh_mul", run_gelu},
-    {"add", run_add},             {"finite", run_finite},       {"split_q16", run_split},
-    {"convert", run_convert},     {"copy", run_copy},           {"count", run_count},
+    {"embed", run_embed},
+    {"rmsnorm", run_rmsnorm},
+    {"quantize_q16", run_quantize},
+    {"gemm", run_gemm},
+    {"rope", run_rope},
+    {"kv_write", run_kv_write},
+    {"attention", run_attention},
+    {"silu_mul", run_silu},
+    {"gelu_tanh_mul", run_gelu},
+    {"add", run_add},
+    {"finite", run_finite},
+    {"split_q16", run_split},
+    {"convert", run_convert},
+    {"copy", run_copy},
+    {"count", run_count},
     {"set", run_set},
 };
 

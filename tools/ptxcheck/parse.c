@@ -21,7 +21,7 @@
 #define SLOTS_MAX 0xff00
 #define BRANCHES_MAX 4096
 #define TOKEN_BYTES 256
-#define KERNELS_MAX 64
+#define KERNELS_MAX 1024
 #define FILES_MAX 64
 
 enum symbol_kind { SYMBOL_REG, SYMBOL_VARIABLE, SYMBOL_LABEL };
@@ -59,9 +59,9 @@ struct parser {
     u32 depth;
     struct branch *branches;
     u32 n_branches;
-    u32 n_slots; // in use now
-    u32 shared_module; // bytes of module-level shared variables
-    u32 shared_bytes;  // of the kernel so far
+    u32 n_slots;              // in use now
+    u32 shared_module;        // bytes of module-level shared variables
+    u32 shared_bytes;         // of the kernel so far
     char dynamic[NAME_BYTES]; // the extern shared array
 };
 
@@ -154,7 +154,8 @@ static const char *peek(struct parser *p) {
             p->at += step;
         }
     } else if (*p->at != 0) {
-        u32 step = (p->at[0] == '<' && p->at[1] == '<') || (p->at[0] == '>' && p->at[1] == '>') ? 2 : 1;
+        u32 step = (p->at[0] == '<' && p->at[1] == '<') || (p->at[0] == '>' && p->at[1] == '>') ? 2
+                                                                                                : 1;
         memcpy(p->token, p->at, step);
         len = step;
         p->at += step;
@@ -182,7 +183,8 @@ static void expect(struct parser *p, const char *token) {
 // Takes the next token as a name.
 static void take_name(struct parser *p, char name[NAME_BYTES]) {
     const char *token = peek(p);
-    if (!word_char(token[0]) || isdigit((unsigned char)token[0])) broken(p, "a name expected", token);
+    if (!word_char(token[0]) || isdigit((unsigned char)token[0]))
+        broken(p, "a name expected", token);
     if (strlen(token) >= NAME_BYTES) broken(p, "the name is too long", token);
     memcpy(name, token, strlen(token) + 1);
     p->have_token = false;
@@ -236,7 +238,7 @@ static i64 constant_primary(struct parser *p, u32 nesting) {
         expect(p, ")");
         return value;
     }
-    if (accept(p, "-")) return (i64)-(u64)constant_primary(p, nesting + 1);
+    if (accept(p, "-")) return (i64) - (u64)constant_primary(p, nesting + 1);
     if (accept(p, "+")) return constant_primary(p, nesting + 1);
     if (accept(p, "~")) return ~constant_primary(p, nesting + 1);
     if (accept(p, "!")) return !constant_primary(p, nesting + 1);
@@ -511,12 +513,14 @@ static void instruction(struct parser *p) {
     u32 n = 0;
     if (accept(p, "@")) {
         pred = take_operand(p, NULL);
-        if (pred.kind != OPERAND_REG || pred.type != TYPE_PRED) broken(p, "no predicate after @", "");
+        if (pred.kind != OPERAND_REG || pred.type != TYPE_PRED)
+            broken(p, "no predicate after @", "");
     }
     u32 line = (peek(p), p->line);
     split_opcode(p, peek(p), &opcode);
     p->have_token = false;
     bool is_branch = strcmp(opcode.words[0], "bra") == 0;
+    if (strcmp(opcode.words[0], "call") == 0) broken(p, "calls are refused", "");
     if (!peek_is(p, ";")) {
         do {
             if (n == ARGUMENTS_MAX) broken(p, "too many operands", opcode.words[0]);
@@ -683,7 +687,8 @@ static bool directive(struct parser *p) {
         skip_to_semicolon(p);
     } else if (peek_is(p, ".loc") || peek_is(p, ".file")) {
         u32 line = p->line;
-        while (p->have_token = false, peek(p)[0] != 0 && p->line == line) {}
+        while (p->have_token = false, peek(p)[0] != 0 && p->line == line) {
+        }
     } else {
         return false;
     }

@@ -3,11 +3,13 @@
 //
 //   text --ptx_parse--> struct module { kernels, const and global data }
 //                         struct kernel { parameters, instructions, registers, shared layout }
-//                           struct insn { handler, predicate, operands, space, place in the source }
+//                           struct insn { handler, predicate, operands, space, place in the source
+//                           }
 //
 // P1. An instruction that parse.c accepts is executed completely; a word of an opcode that no rule
 //     has taken is an error with its source line, never skipped.
-// P2. Registers are slots of 64 bits; the slots of a closed scope are reused, and a declaration that
+// P2. Registers are slots of 64 bits; the slots of a closed scope are reused, and a declaration
+// that
 //     reuses slots makes them uninitialised again (OP_UNDEFINE).
 #pragma once
 #include "text_file.h"
@@ -19,10 +21,24 @@ struct insn;
 enum ptx_type {
     TYPE_NONE,
     TYPE_PRED,
-    TYPE_B8, TYPE_U8, TYPE_S8,
-    TYPE_B16, TYPE_U16, TYPE_S16, TYPE_F16, TYPE_BF16,
-    TYPE_B32, TYPE_U32, TYPE_S32, TYPE_F32, TYPE_F16X2, TYPE_BF16X2,
-    TYPE_B64, TYPE_U64, TYPE_S64, TYPE_F64,
+    TYPE_B8,
+    TYPE_U8,
+    TYPE_S8,
+    TYPE_B16,
+    TYPE_U16,
+    TYPE_S16,
+    TYPE_F16,
+    TYPE_BF16,
+    TYPE_B32,
+    TYPE_U32,
+    TYPE_S32,
+    TYPE_F32,
+    TYPE_F16X2,
+    TYPE_BF16X2,
+    TYPE_B64,
+    TYPE_U64,
+    TYPE_S64,
+    TYPE_F64,
     TYPE_LIMIT,
 };
 u32 ptx_type_bytes(enum ptx_type type); // a predicate has 1
@@ -31,13 +47,26 @@ const char *ptx_type_name(enum ptx_type type);
 enum space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_CONST, SPACE_PARAM };
 
 enum special {
-    SPECIAL_TID_X, SPECIAL_TID_Y, SPECIAL_TID_Z,
-    SPECIAL_NTID_X, SPECIAL_NTID_Y, SPECIAL_NTID_Z,
-    SPECIAL_CTAID_X, SPECIAL_CTAID_Y, SPECIAL_CTAID_Z,
-    SPECIAL_NCTAID_X, SPECIAL_NCTAID_Y, SPECIAL_NCTAID_Z,
-    SPECIAL_LANEID, SPECIAL_WARPID, SPECIAL_NWARPID,
-    SPECIAL_LANEMASK_EQ, SPECIAL_LANEMASK_LE, SPECIAL_LANEMASK_LT,
-    SPECIAL_LANEMASK_GE, SPECIAL_LANEMASK_GT,
+    SPECIAL_TID_X,
+    SPECIAL_TID_Y,
+    SPECIAL_TID_Z,
+    SPECIAL_NTID_X,
+    SPECIAL_NTID_Y,
+    SPECIAL_NTID_Z,
+    SPECIAL_CTAID_X,
+    SPECIAL_CTAID_Y,
+    SPECIAL_CTAID_Z,
+    SPECIAL_NCTAID_X,
+    SPECIAL_NCTAID_Y,
+    SPECIAL_NCTAID_Z,
+    SPECIAL_LANEID,
+    SPECIAL_WARPID,
+    SPECIAL_NWARPID,
+    SPECIAL_LANEMASK_EQ,
+    SPECIAL_LANEMASK_LE,
+    SPECIAL_LANEMASK_LT,
+    SPECIAL_LANEMASK_GE,
+    SPECIAL_LANEMASK_GT,
     SPECIAL_DYNAMIC_SMEM_SIZE,
     SPECIAL_LIMIT,
 };
@@ -52,16 +81,22 @@ struct operand {
 
 // How the machine treats an instruction.
 enum insn_class {
-    CLASS_PLAIN,     // run(thread, insn)
-    CLASS_BRANCH,    // to `target`
-    CLASS_RETURN,    // the thread ends
-    CLASS_TRAP,      // reported
-    CLASS_BARRIER,   // bar, barrier: see enum barrier_kind in `sub`
-    CLASS_WARP,      // run_warp, when every lane of the mask has arrived; the mask is `mask`
-    CLASS_WARP_ALL,  // run_warp, when all lanes of the warp have arrived
+    CLASS_PLAIN,    // run(thread, insn)
+    CLASS_BRANCH,   // to `target`
+    CLASS_RETURN,   // the thread ends
+    CLASS_TRAP,     // reported
+    CLASS_BARRIER,  // bar, barrier: see enum barrier_kind in `sub`
+    CLASS_WARP,     // run_warp, when every lane of the mask has arrived; the mask is `mask`
+    CLASS_WARP_ALL, // run_warp, when all lanes of the warp have arrived
 };
 
-enum barrier_kind { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_POPC, BARRIER_RED_AND, BARRIER_RED_OR };
+enum barrier_kind {
+    BARRIER_SYNC,
+    BARRIER_ARRIVE,
+    BARRIER_RED_POPC,
+    BARRIER_RED_AND,
+    BARRIER_RED_OR
+};
 
 // Strength of a memory operation.
 enum memory_order { ORDER_WEAK, ORDER_RELAXED, ORDER_ACQUIRE, ORDER_RELEASE, ORDER_ACQ_REL };
@@ -77,31 +112,31 @@ typedef void insn_run_warp(struct warp_call *call, const struct insn *insn);
 struct insn {
     insn_run *run;
     insn_run_warp *run_warp;
-    u8 class, sub;       // sub: meaning of the family (comparison, rounding, mode, ...)
-    u8 type, type_from;  // the operation's type; cvt, mul.wide, mma: the other one
-    u8 space, space_to;  // cp.async: from global to shared
+    u8 class, sub;      // sub: meaning of the family (comparison, rounding, mode, ...)
+    u8 type, type_from; // the operation's type; cvt, mul.wide, mma: the other one
+    u8 space, space_to; // cp.async: from global to shared
     u8 order, scope;
-    u8 lanes;            // elements of a vector access; matrices of ldmatrix
-    u8 flags;            // FLAG_ bits
-    u8 aligned;          // barrier or warp instruction wants the whole warp
+    u8 lanes;   // elements of a vector access; matrices of ldmatrix
+    u8 flags;   // FLAG_ bits
+    u8 aligned; // barrier or warp instruction wants the whole warp
     u8 pred_negated;
     u8 n_dst, n_src;
-    u16 pred;            // slot or NO_REG
-    u32 target;          // branch: instruction number
+    u16 pred;   // slot or NO_REG
+    u32 target; // branch: instruction number
     u32 line;
-    u16 file;            // index of the module's files
-    u16 text;            // length of the source text
-    const char *source;  // in the module's text
+    u16 file;           // index of the module's files
+    u16 text;           // length of the source text
+    const char *source; // in the module's text
     struct operand dst[DESTINATIONS], src[SOURCES];
     struct operand address, address_to; // ld, st, atom, ...; cp.async: global, and shared
     struct operand mask;
 };
 #define FLAG_SAT 1
-#define FLAG_NAN 2     // min, max .NaN
-#define FLAG_CARRY 4   // writes the carry
-#define FLAG_NC 8      // ld.global.nc
+#define FLAG_NAN 2   // min, max .NaN
+#define FLAG_CARRY 4 // writes the carry
+#define FLAG_NC 8    // ld.global.nc
 #define FLAG_TRANS 16
-#define FLAG_HIGH 32   // bfind.shiftamt, dp2a.hi, shf.r
+#define FLAG_HIGH 32 // bfind.shiftamt, dp2a.hi, shf.r
 #define FLAG_WRAP 64
 #define FLAG_SIGNED_B 128
 
@@ -133,7 +168,7 @@ struct ptx_data {
 };
 
 struct module {
-    char *text;          // kept: insn.source points into it
+    char *text; // kept: insn.source points into it
     const char *path;
     char (*files)[256];
     u32 n_files;

@@ -107,7 +107,8 @@ static void report_race(struct thread *t, const struct region *region, u64 offse
     const struct insn *other = &machine->kernel->insns[insn];
     const u32 *grid = machine->config.grid;
     u32 b = block - 1;
-    REPORT(t, REPORT_RACE, "%s %s at offset %llu without order after thread %u of block (%u,%u,%u) "
+    REPORT(t, REPORT_RACE,
+           "%s %s at offset %llu without order after thread %u of block (%u,%u,%u) "
            "at %s:%u",
            what, region->name, offset, thread, b % grid[0], b / grid[0] % grid[1],
            b / (grid[0] * grid[1]), ptx_file(machine->module, other), other->line);
@@ -243,8 +244,8 @@ static void split_word(struct region *region, struct cell *cell) {
     cell->link = first;
 }
 
-void race_access(struct thread *t, struct region *region, u64 offset, u32 bytes,
-                 enum access access, bool strong) {
+void race_access(struct thread *t, struct region *region, u64 offset, u32 bytes, enum access access,
+                 bool strong) {
     u64 end = offset + bytes;
     while (offset < end) {
         struct cell *cell = &region->cells[offset / 4];

@@ -33,14 +33,16 @@ static bool set_params(struct machine *machine, const struct kernel *kernel,
                kernel->name, kernel->n_params, call->n_params);
         return false;
     }
-    if (kernel->param_bytes > sizeof machine->param) fail("%s: a large parameter block", kernel->name);
+    if (kernel->param_bytes > sizeof machine->param)
+        fail("%s: a large parameter block", kernel->name);
     bool good = true;
     for (u32 i = 0; i < kernel->n_params; i++) {
         const struct ptx_param *declared = &kernel->params[i];
         const struct launch_param *param = &call->params[i];
         if (!same_name(kernel, declared->name, param->name)) {
-            report(machine, REPORT_PARAM, NULL, NULL, "parameter %u of %s is %s, the host passes %s",
-                   i, kernel->name, declared->name, param->name);
+            report(machine, REPORT_PARAM, NULL, NULL,
+                   "parameter %u of %s is %s, the host passes %s", i, kernel->name, declared->name,
+                   param->name);
             good = false;
         } else if (declared->bytes != param->bytes) {
             report(machine, REPORT_PARAM, NULL, NULL,
@@ -180,10 +182,8 @@ static struct machine *run_once(const struct launch_case *launch, const struct m
 u32 run_case(const struct launch_set *set, u32 case_idx, const struct module *module,
              const struct run_options *options, FILE *out, u32 *n_runs, u32 *kinds) {
     static const struct run runs[] = {
-        {SCHEDULE_TO_SYNC, POWER_ON, "to sync"},
-        {SCHEDULE_TO_SYNC, POWER_OFF, "power off"},
-        {SCHEDULE_TO_SYNC, POWER_FLIPS, "power lost"},
-        {SCHEDULE_LOCKSTEP, POWER_ON, "lockstep"},
+        {SCHEDULE_TO_SYNC, POWER_ON, "to sync"},       {SCHEDULE_TO_SYNC, POWER_OFF, "power off"},
+        {SCHEDULE_TO_SYNC, POWER_FLIPS, "power lost"}, {SCHEDULE_LOCKSTEP, POWER_ON, "lockstep"},
         {SCHEDULE_SLICES, POWER_ON, "slices"},
     };
     struct launch_case *launch = launch_prepare(set, case_idx);

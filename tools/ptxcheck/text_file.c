@@ -219,13 +219,14 @@ static i64 parse_primary(struct parse *parse) {
 }
 
 // Binary operators, weakest first. A token that begins another one stands behind it.
-static const struct operator {
+static const struct operator{
     const char *token;
     u32 level;
-} operators[] = {
-    {"||", 0}, {"&&", 1}, {"==", 5}, {"!=", 5}, {"<=", 6}, {">=", 6}, {"<<", 7}, {">>", 7},
-    {"<", 6},  {">", 6},  {"|", 2},  {"^", 3},  {"&", 4},  {"+", 8},  {"-", 8},  {"*", 9},
-    {"/", 9},  {"%", 9},
+}
+operators[] = {
+    {"||", 0}, {"&&", 1}, {"==", 5}, {"!=", 5}, {"<=", 6}, {">=", 6},
+    {"<<", 7}, {">>", 7}, {"<", 6},  {">", 6},  {"|", 2},  {"^", 3},
+    {"&", 4},  {"+", 8},  {"-", 8},  {"*", 9},  {"/", 9},  {"%", 9},
 };
 #define LEVELS 10
 
@@ -246,7 +247,7 @@ static i64 apply(struct parse *parse, const char *token, i64 a, i64 b) {
     }
 }
 
-static const struct operator * next_operator(struct parse *parse) {
+static const struct operator* next_operator(struct parse *parse) {
     blanks(parse);
     for (u32 i = 0; i < COUNT_OF(operators); i++) {
         if (strncmp(parse->at, operators[i].token, strlen(operators[i].token)) == 0) {
@@ -259,7 +260,7 @@ static const struct operator * next_operator(struct parse *parse) {
 static i64 parse_level(struct parse *parse, u32 level) {
     i64 value = parse_primary(parse);
     for (;;) {
-        const struct operator *found = next_operator(parse);
+        const struct operator* found = next_operator(parse);
         if (found == NULL || found->level < level) return value;
         parse->at += strlen(found->token);
         value = apply(parse, found->token, value, parse_level(parse, found->level + 1));

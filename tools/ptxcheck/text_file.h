@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text files of the checker: reading, words of a line, integer expressions. Everything that the tool
-// reads was written by us; a mistake in it ends the process with file and line (exit code 3).
+// Text files of the checker: reading, words of a line, integer expressions. Everything that the
+// tool reads was written by us; a mistake in it ends the process with file and line (exit code 3).
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -8,11 +8,11 @@
 
 #include "freestanding/types.h"
 
-#define EXIT_FOUND 1   // something was reported
-#define EXIT_USAGE 2   // the command line
-#define EXIT_BROKEN 3  // an input file cannot be understood
-#define NAME_BYTES 64  // names in launch files and PTX, with the terminating 0
-#define LINE_WORDS 64  // words of one line of a text file
+#define EXIT_FOUND 1    // something was reported
+#define EXIT_USAGE 2    // the command line
+#define EXIT_BROKEN 3   // an input file cannot be understood
+#define NAME_BYTES 64   // names in launch files and PTX, with the terminating 0
+#define LINE_WORDS 64   // words of one line of a text file
 #define LINE_BYTES 2048 // one line of a text file
 
 _Noreturn void fail_at(const char *file, u32 line, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -28,11 +28,11 @@ char *file_read(const char *path, usize *len);
 // A text being read line by line; lines without comment and outer blanks, empty ones skipped.
 struct lines {
     const char *file, *at;
-    u32 number;                // of the line in `line`
-    char line[LINE_BYTES];     // split in place
-    char *words[LINE_WORDS];   // separated by blanks; brackets and parentheses hold words together
+    u32 number;              // of the line in `line`
+    char line[LINE_BYTES];   // split in place
+    char *words[LINE_WORDS]; // separated by blanks; brackets and parentheses hold words together
     u32 n_words;
-    const char *raw;           // the line before it was split, with its comment
+    const char *raw; // the line before it was split, with its comment
 };
 void lines_begin(struct lines *lines, const char *file, const char *text);
 bool lines_next(struct lines *lines);
