@@ -4,12 +4,24 @@
 
     forms.py forms             the forms file (docs/ptxcheck.md, Calibration tables)
     forms.py module FORMS      the PTX module that a card executes to complete it
+    forms.py reduce TABLE      the part of a recorded table that the repository keeps
+
+The repository keeps tests/ptx/h200.calibration. Left out of it are
+  - forms that the checker refuses (NOT_EXECUTED): no kernel may use them;
+  - rows with a NaN among the results: which NaN, PTX leaves open;
+  - of rows with random inputs alone, all but RANDOM_ROWS of a form of one thread, the random warps of the
+    integer mma (those behind WARPS_KEPT), and all but one of the warps of a float mma. A row is not
+    random when one of its inputs is a word of the lists below, a small number (shift, selector, lane)
+    or a bit mask;
+  - two rows of three of the forms that choose or combine bits (CHOOSES): they round nothing, so a
+    pair of edges says little that its neighbours do not say.
 
 A form is one instruction (or the few that it takes to reach one) with a table of inputs: edges of the
 number format, ties and near ties, every selector, shift amounts beyond the width, and random values of
 one seed. The recorder (record.c) runs the module and adds the results.
 """
 import random
+import re
 import struct
 import sys
 
@@ -607,12 +619,79 @@ def module(path):
                 body.append(rest)
 
 
+# --- the part of a table that is kept ---
+
+NOT_EXECUTED = {"mul24_lo_u32", "setp_lt_f16x2", "cvt_rn_relu_f16x2_f32", "match_any",
+                "mma_m16n8k16_f16_f16_exact"} | {f"mma_m8n8k16_{a}_{b}" for a in ("s8", "u8")
+                                                 for b in ("s8", "u8")}
+RANDOM_ROWS = 12
+CHOOSES = re.compile("(min|max|copysign|and|or|xor|bfi|bfe|mul_wide|mad_wide|set|selp|slct)_")
+WARPS_KEPT = 5  # the integer mma: four layouts, then the extremes
+NAN_ABOVE = {"f16": 0x7c00, "bf16": 0x7f80, "f32": 0x7f800000, "f64": 0x7ff0000000000000}
+
+
+def has_nan(word, kind, body):
+    """Whether a result is NaN: by its class, or by the type that the instruction names."""
+    if kind in ("f32", "f64"):
+        return word & (1 << (31 if kind == "f32" else 63)) - 1 > NAN_ABOVE[kind]
+    for half in ("bf16", "f16"):
+        if f".{half}x2" in body:
+            return any(part & 0x7fff > NAN_ABOVE[half] for part in (word & 0xffff, word >> 16))
+        if f".{half}" in body and kind == "b16":
+            return word & 0x7fff > NAN_ABOVE[half]
+    return False
+
+
+EDGES = set(I32_EDGES + F32_EDGES + F32_NANS + F32_TO_F16 + F32_TO_BF16 + F32_TO_INT)
+
+
+def is_edge(word):
+    low, high = word & 0xffff, word >> 16
+    return word in EDGES or word <= 0x400 or word & word + 1 == 0 or low in F16_EDGES + BF16_EDGES and (
+        high in F16_EDGES + BF16_EDGES)
+
+
+def reduce(path):
+    with open(path, encoding="ascii") as lines:
+        header, *texts = re.split(r"^(?=form )", lines.read(), flags=re.M)
+    print(header, end="")
+    for text in texts:
+        lines = text.splitlines()
+        first_row = next(i for i, line in enumerate(lines) if line.startswith("row "))
+        head, rows = lines[:first_row], lines[first_row:]
+        _, name, kind = head[0].split()
+        classes = head[2].split()[1:]
+        body = " ".join(line for line in head if line.startswith("body "))
+        compared = any(line.startswith("compare ") for line in head)
+        kept, n_random = [], 0
+        if name in NOT_EXECUTED:
+            continue
+        for i, row in enumerate(rows):
+            ins, outs = ([int(w, 16) for w in side.split()] for side in row[4:].split(" : "))
+            if kind == "warp":
+                if name.startswith("mma") and i >= (1 if compared else WARPS_KEPT) * WARP:
+                    break
+            elif any(has_nan(w, k, body) for w, k in zip(outs, classes)):
+                continue
+            elif CHOOSES.match(name) and i % 3 != 0:
+                continue
+            elif not any(map(is_edge, ins)):
+                n_random += 1
+                if n_random > RANDOM_ROWS:
+                    continue
+            kept.append("row " + " ".join(f"{w:x}" for w in ins) + " : " + " ".join(f"{w:x}" for w in outs))
+        if kept:
+            print("\n".join(head + kept))
+
+
 def main():
     if sys.argv[1:] == ["forms"]:
         print("calibration 1")
         print("".join(form.text() for form in all_forms()), end="")
     elif len(sys.argv) == 3 and sys.argv[1] == "module":
         module(sys.argv[2])
+    elif len(sys.argv) == 3 and sys.argv[1] == "reduce":
+        reduce(sys.argv[2])
     else:
         sys.exit(__doc__)
 
