@@ -228,7 +228,13 @@ $(BUILD)/tidy/cppcheck.ok: $(TIDY_SOURCES) $(wildcard src/*/*.h)
 	    -D__ORDER_LITTLE_ENDIAN__=1234 -DSOV_VERSION='""' $(TIDY_SOURCES)
 	@touch $@
 
-tidy: $(TIDY_STAMPS) $(BUILD)/tidy/cppcheck.ok
+TIDY_TOOLS := $(patsubst %.c,$(BUILD)/tidy/%.ok,$(wildcard tools/ptxcheck/*.c))
+$(TIDY_TOOLS): $(BUILD)/tidy/%.ok: %.c .clang-tidy $(wildcard tools/ptxcheck/*.h)
+	@mkdir -p $(@D)
+	@clang-tidy --quiet $< -- $(PTXCHECK_FLAGS) > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@touch $@
+
+tidy: $(TIDY_STAMPS) $(TIDY_TOOLS) $(BUILD)/tidy/cppcheck.ok
 	@python3 tools/tidy.py
 
 install: $(BUILD)/sov

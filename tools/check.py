@@ -135,6 +135,7 @@ def main():
         run(totals, "pytest", [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider",
                                "tests"], True, env, limit)
         run(totals, "fuzz", ["make", "-s", jobs, "fuzz-full" if full else "fuzz"], False, env, limit)
+    run(totals, "ptxcheck", ["make", "-s", jobs, "ptxcheck"], True, env, limit)
     run(totals, "windows objects", ["make", "-s", jobs, "windows-objects"], False, env, limit)
     run(totals, "tidy", ["make", "-s", jobs, "tidy"], False, env, limit)
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""

@@ -8,12 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Noreturn void opcode_fail(const struct opcode *opcode, const char *format, ...) {
-    char name[OPCODE_WORDS * 33 + 1] = "", text[256];
+#define OPCODE_BYTES (OPCODE_WORDS * 33 + 1)
+
+// The words with dots between them.
+static void opcode_text(const struct opcode *opcode, char name[OPCODE_BYTES]) {
+    usize used = 0;
+    name[0] = 0;
     for (u32 i = 0; i < opcode->n; i++) {
-        if (i > 0) strcat(name, ".");
-        strcat(name, opcode->words[i]);
+        used += (usize)snprintf(name + used, OPCODE_BYTES - used, "%s%s", i > 0 ? "." : "",
+                                opcode->words[i]);
     }
+}
+
+_Noreturn void opcode_fail(const struct opcode *opcode, const char *format, ...) {
+    char name[OPCODE_BYTES], text[256];
+    opcode_text(opcode, name);
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -155,11 +164,8 @@ void decode(struct opcode *opcode, struct argument *arguments, u32 n, struct ins
             return;
         }
     }
-    char name[OPCODE_WORDS * 33 + 1] = "";
-    for (u32 i = 0; i < opcode->n; i++) {
-        if (i > 0) strcat(name, ".");
-        strcat(name, opcode->words[i]);
-    }
+    char name[OPCODE_BYTES];
+    opcode_text(opcode, name);
     if (decode_rule(integer_rules, name, opcode, arguments, n, insn)) return;
     if (decode_rule(float_rules, name, opcode, arguments, n, insn)) return;
     opcode_fail(opcode, "this instruction or form is not among those the checker executes");

@@ -151,7 +151,9 @@ HANDLER(testp_f32) {
     case IS_INFINITE: result = magnitude == 0x7f800000; break;
     case IS_NUMBER: result = magnitude <= 0x7f800000; break;
     case IS_NAN: result = magnitude > 0x7f800000; break;
-    case IS_NORMAL: result = magnitude >= 0x00800000 && magnitude < 0x7f800000; break;
+    case IS_NORMAL: // a zero too, as the card has it
+        result = magnitude == 0 || (magnitude >= 0x00800000 && magnitude < 0x7f800000);
+        break;
     case IS_SUBNORMAL: result = magnitude > 0 && magnitude < 0x00800000; break;
     }
     put(t, &i->dst[0], result);

@@ -163,18 +163,18 @@ UNARY(not_32, u32, u32, ~a)
 UNARY(not_64, u64, u64, ~a)
 UNARY(cnot_32, u32, u32, a == 0)
 
-#define SHIFTS(bits, unsigned_type, signed_type)                                         \
-    HANDLER(shl_##bits) {                                                                \
-        u32 n = B(u32);                                                                  \
-        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)((u64)A(unsigned_type) << n)); \
-    }                                                                                    \
-    HANDLER(shr_u##bits) {                                                               \
-        u32 n = B(u32);                                                                  \
-        put(t, &i->dst[0], n >= bits ? 0 : (unsigned_type)(A(unsigned_type) >> n));      \
-    }                                                                                    \
-    HANDLER(shr_s##bits) {                                                               \
-        u32 n = MIN(B(u32), (u32)bits - 1);                                              \
-        put(t, &i->dst[0], (unsigned_type)(signed_type)(A(signed_type) >> n));           \
+#define SHIFTS(bits, unsigned_type, signed_type)                                           \
+    HANDLER(shl_##bits) {                                                                  \
+        u32 n = B(u32);                                                                    \
+        put(t, &i->dst[0], n >= (bits) ? 0 : (unsigned_type)((u64)A(unsigned_type) << n)); \
+    }                                                                                      \
+    HANDLER(shr_u##bits) {                                                                 \
+        u32 n = B(u32);                                                                    \
+        put(t, &i->dst[0], n >= (bits) ? 0 : (unsigned_type)(A(unsigned_type) >> n));      \
+    }                                                                                      \
+    HANDLER(shr_s##bits) {                                                                 \
+        u32 n = MIN(B(u32), (u32)(bits)-1);                                                \
+        put(t, &i->dst[0], (unsigned_type)(signed_type)(A(signed_type) >> n));             \
     }
 SHIFTS(16, u16, i16)
 SHIFTS(32, u32, i32)
@@ -199,11 +199,13 @@ HANDLER(lop3) {
 
 // --- bit fields ---
 
-// `a` is zero-extended from `bits`. What lies above the field, or beyond a, is the sign.
+// `a` is zero-extended from `bits`. (PTX leaves pos and len above 255 open; the card takes their
+// low 8 bits in the 32-bit forms, and all of them in the 64-bit ones.) What lies above the field,
+// or beyond a, is the sign.
 static u64 bfe(u64 a, u32 pos, u32 len, u32 bits, bool is_signed) {
     u64 all = bits == 64 ? ~0ull : (1ull << bits) - 1;
     if (len == 0) return 0;
-    u32 last = MIN(pos + len - 1, bits - 1);
+    u32 last = (u32)MIN((u64)pos + len - 1, (u64)bits - 1);
     u64 fill = is_signed && (a >> last & 1) ? all : 0;
     if (pos >= bits) return fill;
     u32 width = MIN(len, bits - pos);
@@ -212,8 +214,8 @@ static u64 bfe(u64 a, u32 pos, u32 len, u32 bits, bool is_signed) {
 }
 HANDLER(bfe_u32) { put(t, &i->dst[0], bfe(A(u32), B(u32) & 255, C(u32) & 255, 32, false)); }
 HANDLER(bfe_s32) { put(t, &i->dst[0], bfe(A(u32), B(u32) & 255, C(u32) & 255, 32, true)); }
-HANDLER(bfe_u64) { put(t, &i->dst[0], bfe(A(u64), B(u32) & 255, C(u32) & 255, 64, false)); }
-HANDLER(bfe_s64) { put(t, &i->dst[0], bfe(A(u64), B(u32) & 255, C(u32) & 255, 64, true)); }
+HANDLER(bfe_u64) { put(t, &i->dst[0], bfe(A(u64), B(u32), C(u32), 64, false)); }
+HANDLER(bfe_s64) { put(t, &i->dst[0], bfe(A(u64), B(u32), C(u32), 64, true)); }
 
 static u64 bfi(u64 a, u64 b, u32 pos, u32 len, u32 bits) {
     if (len == 0 || pos >= bits) return b;

@@ -342,9 +342,8 @@ static void decode_cp(struct opcode *opcode, struct argument *arguments, u32 n, 
     }
     bool cg = opcode_take(opcode, "cg");
     if (!cg && !opcode_take(opcode, "ca")) opcode_fail(opcode, ".ca or .cg is wanted");
-    if (take_space(opcode) == SPACE_GENERIC || take_space(opcode) == SPACE_GENERIC) {
-        opcode_fail(opcode, ".shared.global is wanted");
-    }
+    bool shared = opcode_take(opcode, "shared") || opcode_take(opcode, "shared::cta");
+    if (!shared || !opcode_take(opcode, "global")) opcode_fail(opcode, ".shared.global is wanted");
     bool policy = opcode_take(opcode, "L2::cache_hint");
     take_hints(opcode);
     if (n < (policy ? 4u : 3u) || n > (policy ? 5u : 4u)) {

@@ -163,7 +163,8 @@ static void fill_rope(struct filling *filling) {
                 "a rope table is f32 [positions, rope_dim]");
     }
     for (u64 i = 0; i < buffer->count / 2; i++) {
-        f64 position = (f64)(i / pairs), pair = (f64)(i % pairs);
+        u64 row = i / pairs, column = i % pairs;
+        f64 position = (f64)row, pair = (f64)column;
         f64 angle = position * math_pow(base, -2.0 * pair / (f64)(2 * pairs));
         store(buffer, 2 * i, f32_bits((f32)math_cos(angle)));
         store(buffer, 2 * i + 1, f32_bits((f32)math_sin(angle)));

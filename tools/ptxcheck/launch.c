@@ -414,6 +414,7 @@ static void find_written(struct preparation *p, u8 *const first[]) {
     struct launch_case *launch = p->launch;
     for (u32 i = 0; i < launch->n_buffers; i++) {
         struct launch_buffer *buffer = &launch->buffers[i];
+        assert(first[i] != NULL);
         for (u64 k = 0; k < buffer->bytes; k++) {
             u8 a = first[i][k], b = buffer->expected[k];
             if (a != b && (a != 0xff || b != 0x00) && !launch->refused) {
@@ -439,7 +440,7 @@ struct launch_case *launch_prepare(const struct launch_set *set, u32 case_idx) {
         execute(&p);
     }
     if (launch->n_calls == 0) fail_at(set->path, 1, "no kernel");
-    u8 *first[LAUNCH_BUFFERS_MAX];
+    u8 *first[LAUNCH_BUFFERS_MAX] = {0};
     run_reference(&p, 0xff);
     for (u32 i = 0; i < launch->n_buffers; i++) {
         first[i] = need(launch->buffers[i].bytes, 1);

@@ -20,7 +20,6 @@
 #define REGION_ORIGIN (1ull << 31) // of a buffer in its 4 GiB
 #define QUANTUM 8192               // instructions of a thread at once, when nothing else ends it
 #define SLICE_MAX 24
-#define STEPS_MAX (400ull << 20)
 #define THREADS_MAX 1024
 
 // --- reports ---
@@ -139,7 +138,7 @@ static void region_free(struct region *region) {
 struct machine *machine_new(const struct module *module) {
     struct machine *machine = need(1, sizeof *machine);
     machine->module = module;
-    machine->steps_max = STEPS_MAX;
+    machine->steps_max = MACHINE_STEPS_MAX;
     region_init(&machine->constants, "constant memory", ROLE_CONST, WINDOW_CONST,
                 module->const_bytes);
     region_init(&machine->variables, "the module's variables", ROLE_SCRATCH, WINDOW_MODULE,
@@ -468,6 +467,7 @@ static void report_stuck(struct block *block) {
         if (waiting == NULL) waiting = t;
         n_waiting += t->pc == waiting->pc;
     }
+    if (waiting == NULL) return;
     for (u32 i = 0; i < block->n_threads && missing == NULL; i++) {
         const struct thread *t = &block->threads[i];
         bool wanted = waiting->state == THREAD_AT_BARRIER ||
@@ -550,7 +550,7 @@ void machine_launch(struct machine *machine, const struct kernel *kernel,
     if (machine->stopped || !limits_hold(machine)) return;
     u32 n_blocks = config->grid[0] * config->grid[1] * config->grid[2];
     u32 n_resident = MIN(MAX(config->resident, 1u), n_blocks), next = 0, n = 0;
-    struct block **resident = need(n_resident, sizeof *resident);
+    struct block **resident = need(n_resident, sizeof(void *));
     while ((next < n_blocks || n > 0) && !machine->stopped) {
         while (n < n_resident && next < n_blocks) {
             resident[n] = need(1, sizeof(struct block));

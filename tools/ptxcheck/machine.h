@@ -167,6 +167,7 @@ struct launch_config {
     u64 seed;
 };
 
+#define MACHINE_STEPS_MAX 200000000 // instructions of all threads, after which a launch is endless
 #define REGIONS_MAX 64
 struct machine {
     const struct module *module;

@@ -79,28 +79,31 @@ static int parse_command(const char *path) {
 }
 
 static int usage(void) {
-    fputs("usage: ptxcheck [--modules DIR] [--seed N] [--case N] run FILE.launch...\n"
-          "       ptxcheck [--modules DIR] mutants LIST\n"
-          "       ptxcheck calibrate TABLE\n"
-          "       ptxcheck calibration-module FORMS > FILE.ptx\n"
-          "       ptxcheck parse FILE.ptx\n",
-          stderr);
+    fputs(
+        "usage: ptxcheck [--modules DIR] [--seed N] [--case N] [--limit STEPS] run FILE.launch...\n"
+        "       ptxcheck [--modules DIR] mutants LIST\n"
+        "       ptxcheck calibrate TABLE\n"
+        "       ptxcheck calibration-module FORMS > FILE.ptx\n"
+        "       ptxcheck parse FILE.ptx\n",
+        stderr);
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
-    struct run_options options = {.modules = "build/ptx", .seed = 1};
+    struct run_options options = {
+        .modules = "build/ptx", .seed = 1, .steps_max = MACHINE_STEPS_MAX};
     const char *command = NULL;
     char **files = need((usize)argc + 1, sizeof *files);
     u32 n_files = 0;
     i32 only_case = -1;
     for (int i = 1; i < argc; i++) {
         bool valued = strcmp(argv[i], "--modules") == 0 || strcmp(argv[i], "--seed") == 0 ||
-                      strcmp(argv[i], "--case") == 0;
+                      strcmp(argv[i], "--case") == 0 || strcmp(argv[i], "--limit") == 0;
         if (valued && i + 1 < argc) {
             const char *value = argv[++i];
             if (argv[i - 1][2] == 'm') options.modules = value;
             if (argv[i - 1][2] == 's') options.seed = strtoull(value, NULL, 0);
+            if (argv[i - 1][2] == 'l') options.steps_max = strtoull(value, NULL, 0);
             if (argv[i - 1][2] == 'c') only_case = (i32)strtol(value, NULL, 0);
         } else if (argv[i][0] == '-') {
             return usage();

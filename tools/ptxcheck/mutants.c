@@ -218,8 +218,8 @@ static void print_finding(const struct mutant *mutant, const char *text) {
         line += *line == '\n';
         usize len = strcspn(line, "\n");
         const char *found = strstr(line, wanted);
-        if (strncmp(line, "  ", 2) != 0 || found == NULL) continue;
-        if (mutant->expect[0] != 0 && found >= line + len) continue;
+        bool right = mutant->expect[0] == 0 || (found != NULL && found < line + len);
+        if (strncmp(line, "  ", 2) != 0 || !right) continue;
         printf("%.*s\n", (int)len - 2, line + 2);
         return;
     }

@@ -56,7 +56,7 @@ static void learn(struct knowledge *known, struct snapshot *snapshot) {
     }
     if (known->n == known->capacity) {
         known->capacity = MAX(4u, 2 * known->capacity);
-        known->snapshot = need_more(known->snapshot, known->capacity, sizeof snapshot);
+        known->snapshot = need_more(known->snapshot, known->capacity, sizeof(void *));
     }
     snapshot->references++;
     known->snapshot[known->n++] = snapshot;

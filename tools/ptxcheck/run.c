@@ -148,12 +148,14 @@ static void set_power(struct machine *machine, const struct launch_case *launch,
 }
 
 static struct machine *run_once(const struct launch_case *launch, const struct module *module,
-                                const struct run *run, u64 seed) {
+                                const struct run *run, const struct run_options *options,
+                                u64 seed) {
     static const enum region_role roles[] = {[BUFFER_IN] = ROLE_IN,
                                              [BUFFER_OUT] = ROLE_OUT,
                                              [BUFFER_INOUT] = ROLE_INOUT,
                                              [BUFFER_SCRATCH] = ROLE_SCRATCH};
     struct machine *machine = machine_new(module);
+    machine->steps_max = options->steps_max;
     struct region *regions[LAUNCH_BUFFERS_MAX] = {0};
     for (u32 i = 0; i < launch->n_buffers; i++) {
         const struct launch_buffer *buffer = &launch->buffers[i];
@@ -190,7 +192,8 @@ u32 run_case(const struct launch_set *set, u32 case_idx, const struct module *mo
     u32 n_bad = 0;
     for (u32 i = 0; i < COUNT_OF(runs); i++) {
         if (!launch->has_power && runs[i].power_mode != POWER_ON) continue;
-        struct machine *machine = run_once(launch, module, &runs[i], options->seed + 7919 * i);
+        struct machine *machine =
+            run_once(launch, module, &runs[i], options, options->seed + 7919 * i);
         ++*n_runs;
         if (machine->n_reports > 0) {
             n_bad++;

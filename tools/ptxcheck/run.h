@@ -10,6 +10,7 @@
 struct run_options {
     const char *modules; // directory of preprocessed modules
     u64 seed;            // of the interleavings
+    u64 steps_max;       // see MACHINE_STEPS_MAX
     bool first_only;     // stop at the first run with a finding (mutants)
 };
 
