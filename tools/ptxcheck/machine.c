@@ -334,24 +334,26 @@ static void barrier_arrive(struct thread *t, const struct insn *insn) {
 static void warp_try(struct block *block, const struct thread *arrived, const struct insn *insn) {
     u32 first = arrived->index / 32 * 32, n = MIN(32u, block->n_threads - first);
     u32 present = n == 32 ? ~0u : (1u << n) - 1, mask = arrived->wait_mask;
+    u32 wanted = mask & present &
+                 (insn->class == CLASS_WARP ? ~block->warp_exited[first / 32] : ~0u);
+    if (block->warp_waiting[first / 32] < (u32)__builtin_popcount(wanted)) return;
     struct warp_call call = {.block = block, .mask = mask};
     u32 here = 0;
     for (u32 l = 0; l < n; l++) {
         struct thread *t = &block->threads[first + l];
         if (!(mask >> l & 1)) continue;
-        if (t->state == THREAD_EXITED && insn->class == CLASS_WARP) {
-            present &= ~(1u << l); // an exited lane is not waited for
-        } else if (t->state == THREAD_AT_WARP && t->pc == arrived->pc && t->wait_mask == mask) {
+        if (t->state == THREAD_AT_WARP && t->pc == arrived->pc && t->wait_mask == mask) {
             call.lane[l] = t;
             here |= 1u << l;
         }
     }
-    if (here != (mask & present)) return;
+    if (here != wanted) return; // an exited lane is not waited for, unless all lanes are wanted
     call.lanes = here;
     insn->run_warp(&call, insn);
     for (u32 l = 0; l < n; l++) {
         if (call.lane[l] != NULL) make_ready(call.lane[l]);
     }
+    block->warp_waiting[first / 32] -= (u8)__builtin_popcount(here);
 }
 
 static void warp_arrive(struct thread *t, const struct insn *insn) {
@@ -374,6 +376,7 @@ static void warp_arrive(struct thread *t, const struct insn *insn) {
         }
     }
     make_wait(t, THREAD_AT_WARP);
+    block->warp_waiting[t->index / 32]++;
     warp_try(block, t, insn);
 }
 
@@ -381,6 +384,7 @@ static void thread_exit(struct thread *t) {
     struct block *block = t->block;
     make_wait(t, THREAD_EXITED);
     block->n_exited++;
+    block->warp_exited[t->index / 32] |= 1u << t->lane;
     u32 first = t->index / 32 * 32, end = MIN(first + 32, block->n_threads);
     for (u32 i = first; i < end; i++) { // others may have been waiting for this lane only
         struct thread *other = &block->threads[i];
@@ -522,7 +526,7 @@ static bool limits_hold(struct machine *machine) {
     const u32 *shape = config->block;
     u64 threads = (u64)shape[0] * shape[1] * shape[2];
     u64 blocks = (u64)config->grid[0] * config->grid[1] * config->grid[2];
-    u64 shared = (u64)kernel->shared_static + config->shared_bytes;
+    u64 shared = (u64)kernel->shared_exact + config->shared_bytes;
     u32 before = machine->n_reports;
     if (threads == 0 || threads > THREADS_MAX || blocks == 0 || blocks > 1u << 24) {
         report(machine, REPORT_LAUNCH, NULL, NULL, "%s: %llu blocks of %llu threads", kernel->name,

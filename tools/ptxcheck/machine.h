@@ -62,7 +62,9 @@ struct cell {
     u32 read_block, read_clock;
     u16 write_thread, read_thread;
     u8 flags;
-    u8 init, pending, wrote, covered; // a bit per byte; kept in the word's cell
+    // A bit per byte, kept in the word's cell: defined, target of a copy in flight, stored as an
+    // output, ever stored; in this launch stored, and read by ld.global.nc.
+    u8 init, pending, wrote, covered, stored, read_only;
     u32 link, readers;
     u32 write_insn, read_insn; // instruction numbers, for messages
 };
@@ -97,7 +99,8 @@ struct async_copy {
 // What an acquiring thread of another block learned by a release: everything of `block` with a
 // clock below `floor`, and of each of its threads what `seen` says.
 struct snapshot {
-    u32 block, floor, time, n_threads, references; // time: of the release
+    u32 block, floor, n_threads, references;
+    bool block_only; // released at .cta scope
     u32 *seen;
 };
 struct knowledge { // snapshots of other blocks, the latest of each
@@ -140,8 +143,10 @@ struct block {
     struct machine *machine;
     u32 index, ctaid[3], slot;
     u32 n_threads, n_warps, n_exited, n_ready;
-    u32 time, floor; // race.c
-    bool rows_dirty; // vector clocks reach beyond warps
+    u8 warp_waiting[32]; // lanes at a warp instruction
+    u32 warp_exited[32]; // lane masks
+    u32 time, floor;     // race.c
+    bool rows_dirty;     // vector clocks reach beyond warps
     struct thread *threads;
     u64 *regs;
     u8 *init;

@@ -72,7 +72,7 @@ static int parse_command(const char *path) {
         const struct kernel *kernel = &module->kernels[i];
         printf("%s: %u parameters, %u instructions, %u register slots, %u bytes of shared memory\n",
                kernel->name, kernel->n_params, kernel->n_insns, kernel->n_slots,
-               kernel->shared_static);
+               kernel->shared_exact);
     }
     ptx_free(module);
     return 0;

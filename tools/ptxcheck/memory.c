@@ -86,6 +86,29 @@ static void check_words(struct thread *t, struct region *region, u64 offset, u32
     }
 }
 
+// ld.global.nc may only read what the whole launch does not write.
+static void check_read_only(struct thread *t, struct region *region, u64 offset, u32 bytes,
+                            enum access access) {
+    bool is_nc = (t->now->flags & FLAG_NC) != 0 && access == ACCESS_READ;
+    bool clash = false;
+    for (u64 word = offset / 4; word * 4 < offset + bytes; word++) {
+        struct cell *cell = &region->cells[word];
+        u8 mask = word_mask(word, offset, bytes);
+        if (is_nc) {
+            clash |= (cell->stored & mask) != 0;
+            cell->read_only |= mask;
+        } else if (access != ACCESS_READ) {
+            clash |= (cell->read_only & mask) != 0;
+            cell->stored |= mask;
+        }
+    }
+    if (clash) {
+        REPORT(t, REPORT_RACE,
+               "offset %llu of %s is read by ld.global.nc and written in one launch", offset,
+               region->name);
+    }
+}
+
 // --- the power state ---
 
 static void power_read(struct thread *t, struct region *region, u64 offset, u32 bytes) {
@@ -114,12 +137,34 @@ static void power_write(struct thread *t, const struct region *region) {
 
 // --- accesses ---
 
+// Shared memory between variables belongs to nobody.
+static bool shared_owned(struct thread *t, u64 offset, u32 bytes) {
+    const struct kernel *kernel = t->block->machine->kernel;
+    const struct shared_variable *below = NULL;
+    if (offset >= kernel->shared_static) return true; // the region's end was checked
+    for (u32 i = 0; i < kernel->n_shared; i++) {
+        const struct shared_variable *variable = &kernel->shared[i];
+        if (offset < variable->offset) continue;
+        if (offset + bytes <= variable->offset + variable->bytes) return true;
+        below = variable;
+    }
+    if (below == NULL) {
+        REPORT(t, REPORT_BOUNDS, "%u bytes at offset %llu of shared memory are no variable's",
+               bytes, offset);
+    } else {
+        REPORT(t, REPORT_BOUNDS, "%u bytes at offset %llu of %s, which has %u", bytes,
+               offset - below->offset, below->name, below->bytes);
+    }
+    return false;
+}
+
 static u8 *access_region(struct thread *t, struct region *region, u64 offset, u32 bytes,
                          enum access access) {
     if (!in_bounds(region, offset, bytes)) {
         report_bounds(t, region, offset, bytes, access);
         return NULL;
     }
+    if (region->role == ROLE_SHARED && !shared_owned(t, offset, bytes)) return NULL;
     if (region->role == ROLE_CONST) {
         if (access == ACCESS_READ) return region->data + offset;
         REPORT(t, REPORT_CHANGED, "writes constant memory");
@@ -134,12 +179,10 @@ static u8 *access_region(struct thread *t, struct region *region, u64 offset, u3
             return NULL;
         }
     }
-    bool nc = t->now->flags & FLAG_NC && access == ACCESS_READ;
-    if (nc && region->cells[offset / 4].write_block != 0) {
-        REPORT(t, REPORT_RACE, "ld.global.nc of %s at offset %llu, which this launch has written",
-               region->name, offset);
-    }
     check_words(t, region, offset, bytes, access);
+    if (region->role != ROLE_SHARED && region->role != ROLE_IN) {
+        check_read_only(t, region, offset, bytes, access);
+    }
     race_access(t, region, offset, bytes, access, t->now->order != ORDER_WEAK);
     return region->data + offset;
 }
@@ -240,6 +283,7 @@ void memory_async_begin(struct thread *t, const struct async_copy *copy) {
         report_bounds(t, shared, copy->to, copy->bytes, ACCESS_WRITE);
         return;
     }
+    if (!shared_owned(t, copy->to, copy->bytes)) return;
     // As a write for what came before it; then nobody may come near.
     race_access(t, shared, copy->to, copy->bytes, ACCESS_WRITE, false);
     for (u64 word = copy->to / 4; word * 4 < copy->to + copy->bytes; word++) {

@@ -59,9 +59,9 @@ struct parser {
     u32 depth;
     struct branch *branches;
     u32 n_branches;
-    u32 n_slots;              // in use now
-    u32 shared_module;        // bytes of module-level shared variables
-    u32 shared_bytes;         // of the kernel so far
+    u32 n_slots;                                         // in use now
+    struct shared_variable shared[SHARED_VARIABLES_MAX]; // of the module
+    u32 n_shared;
     char dynamic[NAME_BYTES]; // the extern shared array
 };
 
@@ -611,6 +611,18 @@ static u32 place(u32 *used, u32 align, u32 bytes) {
     return offset;
 }
 
+// Behind the latest variable and a gap.
+static u32 place_shared(const struct parser *p, struct shared_variable *list, u32 *n,
+                        const char *name, u32 align, u32 bytes) {
+    if (*n == SHARED_VARIABLES_MAX) broken(p, "too many shared variables", name);
+    u32 used = *n == 0 ? 0 : list[*n - 1].offset + list[*n - 1].bytes + SHARED_GAP;
+    struct shared_variable *variable = &list[(*n)++];
+    memcpy(variable->name, name, strlen(name) + 1);
+    variable->offset = align_up(used, align);
+    variable->bytes = bytes;
+    return variable->offset;
+}
+
 static u8 *grow(u8 *data, u32 old_bytes, u32 new_bytes) {
     data = need_more(data, new_bytes, 1);
     memset(data + old_bytes, 0, new_bytes - old_bytes);
@@ -646,9 +658,12 @@ static void declare_variable(struct parser *p, enum space space, bool is_extern)
         symbol->count = 0;
     } else if (count == 0) {
         broken(p, "an array without length", name);
+    } else if (space == SPACE_SHARED && p->kernel == NULL) {
+        symbol->index = place_shared(p, p->shared, &p->n_shared, name, align, symbol->bytes);
     } else if (space == SPACE_SHARED) {
-        u32 *used = p->kernel == NULL ? &p->shared_module : &p->shared_bytes;
-        symbol->index = place(used, align, symbol->bytes);
+        struct kernel *kernel = p->kernel;
+        symbol->index =
+            place_shared(p, kernel->shared, &kernel->n_shared, name, align, symbol->bytes);
     } else if (space == SPACE_LOCAL) {
         symbol->index = place(&p->kernel->local_bytes, align, symbol->bytes);
     } else {
@@ -798,9 +813,13 @@ static void take_limits(struct parser *p, struct kernel *kernel) {
 
 // The dynamic array begins behind the kernel's own shared variables, which may be declared anywhere
 // in the body; so a private look ahead over the declarations adds them up before the body is read.
-static u32 static_shared_in_body(const struct parser *p) {
-    struct parser scan = *p; // a private look ahead over declarations only
-    u32 depth = 1, used = p->shared_module;
+static void look_ahead_shared(struct parser *p) {
+    struct parser scan = *p; // private, but for the names of files
+    struct kernel *kernel = p->kernel;
+    struct shared_variable list[SHARED_VARIABLES_MAX];
+    u32 depth = 1, n = kernel->n_shared, exact = 0;
+    memcpy(list, kernel->shared, sizeof list);
+    for (u32 i = 0; i < n; i++) exact = align_up(exact, 16) + list[i].bytes;
     while (depth > 0 && peek(&scan)[0] != 0) {
         if (accept(&scan, "{")) {
             depth++;
@@ -811,17 +830,20 @@ static u32 static_shared_in_body(const struct parser *p) {
             enum ptx_type type = type_word(peek(&scan) + 1);
             if (type == TYPE_NONE) break; // reported by the real pass
             scan.have_token = false;
-            peek(&scan);
-            scan.have_token = false;
-            u32 count = 1;
-            if (accept(&scan, "[")) count = (u32)take_integer(&scan);
+            char name[NAME_BYTES];
+            take_name(&scan, name);
+            u32 count = accept(&scan, "[") ? (u32)take_integer(&scan) : 1;
             u32 bytes = ptx_type_bytes(type);
-            place(&used, MAX(align, bytes), count * bytes);
+            align = MAX(align, bytes);
+            place_shared(&scan, list, &n, name, align, count * bytes);
+            exact = align_up(exact, align) + count * bytes;
         } else {
             scan.have_token = false;
         }
     }
-    return used;
+    kernel->shared_exact = exact;
+    kernel->shared_static = n == 0 ? 0 : list[n - 1].offset + list[n - 1].bytes + SHARED_GAP;
+    kernel->shared_static = align_up(kernel->shared_static, 128);
 }
 
 static void take_entry(struct parser *p) {
@@ -833,7 +855,8 @@ static void take_entry(struct parser *p) {
     p->kernel = kernel;
     p->n_slots = 0;
     p->n_branches = 0;
-    p->shared_bytes = p->shared_module;
+    memcpy(kernel->shared, p->shared, sizeof kernel->shared);
+    kernel->n_shared = p->n_shared;
     open_scope(p);
     if (accept(p, "(") && !accept(p, ")")) {
         do take_param(p);
@@ -842,7 +865,7 @@ static void take_entry(struct parser *p) {
     }
     take_limits(p, kernel);
     expect(p, "{");
-    kernel->shared_static = align_up(static_shared_in_body(p), 16);
+    look_ahead_shared(p);
     for (u32 i = 0; i < p->n_symbols; i++) {
         if (strcmp(p->symbols[i].name, p->dynamic) == 0 && p->dynamic[0] != 0) {
             p->symbols[i].index = kernel->shared_static;

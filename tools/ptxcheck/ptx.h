@@ -146,6 +146,15 @@ struct ptx_param {
 };
 #define PARAMS_MAX 64
 
+// A variable in shared memory. Between variables lie SHARED_GAP bytes that belong to nobody, so
+// that an index past an end is seen; `shared_exact` counts without them.
+struct shared_variable {
+    char name[NAME_BYTES];
+    u32 offset, bytes;
+};
+#define SHARED_GAP 64
+#define SHARED_VARIABLES_MAX 32
+
 struct kernel {
     char name[NAME_BYTES];
     struct ptx_param params[PARAMS_MAX];
@@ -153,8 +162,10 @@ struct kernel {
     struct insn *insns;
     u32 n_insns;
     u32 n_slots;
-    char (*slot_names)[NAME_BYTES]; // the latest register in each slot
-    u32 shared_static, local_bytes; // bytes
+    char (*slot_names)[NAME_BYTES];                      // the latest register in each slot
+    struct shared_variable shared[SHARED_VARIABLES_MAX]; // the dynamic array is not among them
+    u32 n_shared, shared_exact;
+    u32 shared_static, local_bytes; // bytes; the dynamic array begins at shared_static
     u32 max_threads, required[3];   // .maxntid's product, .reqntid; 0: not given
     u32 line;
     u16 file;

@@ -39,7 +39,7 @@ static struct snapshot *joined(struct snapshot *a, struct snapshot *b) {
     *both = *a;
     both->references = 1;
     both->floor = MAX(a->floor, b->floor);
-    both->time = MAX(a->time, b->time);
+    both->block_only = a->block_only && b->block_only;
     both->seen = need(a->n_threads, sizeof(u32));
     for (u32 i = 0; i < a->n_threads; i++) both->seen[i] = MAX(a->seen[i], b->seen[i]);
     return both;
@@ -76,12 +76,12 @@ static bool known_access(const struct knowledge *known, u32 block, u32 thread, u
 }
 
 // What `t` knows about its own block comes from snapshots too, by flags in memory.
-static void gain(struct thread *t, const struct knowledge *from) {
+static void gain(struct thread *t, const struct knowledge *from, bool own_block_only) {
     struct block *block = t->block;
     for (u32 i = 0; i < from->n; i++) {
         struct snapshot *snapshot = from->snapshot[i];
         if (snapshot->block != block->index + 1) {
-            learn(&t->known, snapshot);
+            if (!own_block_only && !snapshot->block_only) learn(&t->known, snapshot);
             continue;
         }
         for (u32 k = 0; k < block->n_threads; k++) {
@@ -252,7 +252,6 @@ void race_access(struct thread *t, struct region *region, u64 offset, u32 bytes,
         u32 part = MIN(4 - (u32)(offset % 4), (u32)(end - offset));
         if (part < 4 && !(cell->flags & CELL_SPLIT)) split_word(region, cell);
         if (cell->flags & CELL_SPLIT) {
-            if (access != ACCESS_READ) cell->write_block = t->block->index + 1; // for ld.nc
             for (u32 i = 0; i < part; i++) {
                 struct cell *byte = &region->split[cell->link + (offset + i) % 4];
                 access_cell(t, region, byte, offset + i, access, strong);
@@ -340,12 +339,14 @@ static struct publication *publication(struct machine *machine, u64 address, boo
 }
 
 // Everything that `t` has done and knows, as of now.
-static void publish(struct thread *t, struct knowledge *to) {
+static void publish(struct thread *t, struct knowledge *to, bool block_only) {
     struct block *block = t->block;
     struct snapshot *own = need(1, sizeof *own);
-    *own = (struct snapshot){
-        .block = block->index + 1, .floor = block->floor, .n_threads = block->n_threads};
-    own->time = t->seen[t->index] = tick(t);
+    *own = (struct snapshot){.block = block->index + 1,
+                             .floor = block->floor,
+                             .n_threads = block->n_threads,
+                             .block_only = block_only};
+    t->seen[t->index] = tick(t);
     own->seen = need(block->n_threads, sizeof(u32));
     memcpy(own->seen, t->seen, block->n_threads * sizeof(u32));
     own->references = 1;
@@ -361,7 +362,7 @@ void race_release(struct thread *t, u64 address, bool by_fence) {
     if (by_fence) {
         learn_all(&at->known, &t->at_fence);
     } else {
-        publish(t, &at->known);
+        publish(t, &at->known, t->now->scope == SCOPE_CTA);
     }
 }
 
@@ -371,15 +372,15 @@ void race_acquire(struct thread *t, u64 address, bool by_fence) {
     if (by_fence) {
         learn_all(&t->fenced, &at->known);
     } else {
-        gain(t, &at->known);
+        gain(t, &at->known, t->now->scope == SCOPE_CTA);
     }
 }
 
 void race_fence(struct thread *t) {
-    gain(t, &t->fenced);
+    gain(t, &t->fenced, t->now->scope == SCOPE_CTA);
     knowledge_free(&t->fenced);
     knowledge_free(&t->at_fence);
-    publish(t, &t->at_fence);
+    publish(t, &t->at_fence, t->now->scope == SCOPE_CTA);
 }
 
 static void forget_region(struct region *region) {
