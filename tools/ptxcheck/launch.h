@@ -79,6 +79,8 @@ struct launch_case {
     u64 fail_value;
     bool has_fail, has_power; // has_power: the word is checked
     u32 power_buffer, power_index, power_active, power_other;
+    bool has_complete; // blocks count themselves in this word when they are done (operator count)
+    u32 complete_buffer, complete_index;
 };
 
 struct launch_statement {

@@ -26,15 +26,15 @@
 
 const char *report_name(enum report_kind kind) {
     static const char *const names[] = {
-        [REPORT_BOUNDS] = "bounds",   [REPORT_ALIGN] = "align",
-        [REPORT_UNINIT] = "uninit",   [REPORT_RACE] = "race",
-        [REPORT_BARRIER] = "barrier", [REPORT_TWICE] = "twice",
-        [REPORT_MISSING] = "missing", [REPORT_POWER] = "power",
-        [REPORT_ASYNC] = "async",     [REPORT_PARAM] = "param",
-        [REPORT_RESULT] = "result",   [REPORT_CHANGED] = "changed",
-        [REPORT_LAUNCH] = "launch",   [REPORT_ARITHMETIC] = "arithmetic",
-        [REPORT_TRAP] = "trap",       [REPORT_ENDLESS] = "endless",
-        [REPORT_LIMIT] = "limit"};
+        [REPORT_BOUNDS] = "bounds",         [REPORT_ALIGN] = "align",
+        [REPORT_UNINIT] = "uninit",         [REPORT_RACE] = "race",
+        [REPORT_BARRIER] = "barrier",       [REPORT_TWICE] = "twice",
+        [REPORT_MISSING] = "missing",       [REPORT_POWER] = "power",
+        [REPORT_ASYNC] = "async",           [REPORT_PARAM] = "param",
+        [REPORT_RESULT] = "result",         [REPORT_CHANGED] = "changed",
+        [REPORT_COMPLETE] = "complete",     [REPORT_LAUNCH] = "launch",
+        [REPORT_ARITHMETIC] = "arithmetic", [REPORT_TRAP] = "trap",
+        [REPORT_ENDLESS] = "endless",       [REPORT_LIMIT] = "limit"};
     return names[kind];
 }
 
@@ -232,6 +232,7 @@ static void block_free(struct block *block) {
     free(block->regs);
     free(block->init);
     free(block->seen);
+    free(block->release_seen);
 }
 
 static void make_ready(struct thread *t) {
@@ -517,6 +518,8 @@ static void block_run(struct block *block) {
     if (block->n_exited < block->n_threads) {
         report_stuck(block);
         machine->stopped = true;
+    } else if (machine->complete_region != NULL) {
+        race_check_complete(block);
     }
 }
 

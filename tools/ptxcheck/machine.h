@@ -23,6 +23,7 @@ enum report_kind {
     REPORT_TWICE,   // an output byte stored twice
     REPORT_MISSING, // an output element never stored
     REPORT_POWER,
+    REPORT_COMPLETE,   // a block counts itself as done before its stores are ordered
     REPORT_ASYNC,      // cp.async data touched before its wait
     REPORT_PARAM,      // parameters against the host's table
     REPORT_RESULT,     // differs from the reference
@@ -123,6 +124,8 @@ struct thread {
     u32 wait_mask; // THREAD_AT_WARP
     u32 wait_barrier, wait_value;
     u8 *local, *local_init;
+    u32 store_clock; // of the latest store to a device buffer; 0: none
+    const struct insn *store_insn;
     struct async_copy *copies;
     u32 n_copies, copies_capacity, groups; // groups committed so far
     struct knowledge known;                // of other blocks
@@ -153,8 +156,9 @@ struct block {
     u32 *seen;
     struct region shared;
     struct barrier barriers[BARRIERS];
-    struct knowledge known;     // of every thread, gathered at full barriers
-    bool power_seen, power_off; // has read the word; has read another value than ACTIVE
+    struct knowledge known;           // of every thread, gathered at full barriers
+    u32 *release_seen, release_floor; // at its release of the completion word; NULL: not yet
+    bool power_seen, power_off;       // has read the word; has read another value than ACTIVE
     bool done;
 };
 
@@ -188,7 +192,9 @@ struct machine {
     u64 power_offset;
     u32 power_active, power_other;
     enum { POWER_NONE, POWER_ON, POWER_OFF, POWER_FLIPS } power_mode;
-    u32 power_reader; // block + 1 that read the word first
+    u32 power_reader;               // block + 1 that read the word first
+    struct region *complete_region; // the completion word, when there is one
+    u64 complete_offset;
     struct publication *publications;
     u32 n_publications, publications_capacity;
     u64 steps, steps_max;
@@ -245,6 +251,8 @@ void race_barrier_leave(struct thread *thread, const struct barrier *barrier);
 void race_release(struct thread *thread, u64 address, bool by_fence);
 void race_acquire(struct thread *thread, u64 address, bool by_fence);
 void race_fence(struct thread *thread);
+void race_completes(struct thread *thread); // has released the completion word
+void race_check_complete(struct block *block);
 void race_forget(struct machine *machine); // at the end of a launch everything is ordered
 void knowledge_free(struct knowledge *knowledge);
 

@@ -122,6 +122,8 @@ int main(int argc, char **argv) {
         code = usage();
     } else if (strcmp(command, "mutants") == 0) {
         code = mutants_command(&options, files[0]);
+    } else if (strcmp(command, "survey") == 0) {
+        code = survey_command(&options, files[0]);
     } else if (strcmp(command, "calibrate") == 0) {
         code = calibrate_command(files[0]);
     } else if (strcmp(command, "calibration-module") == 0) {

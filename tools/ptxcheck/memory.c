@@ -179,11 +179,18 @@ static u8 *access_region(struct thread *t, struct region *region, u64 offset, u3
             return NULL;
         }
     }
+    struct machine *machine = t->block->machine;
+    bool counts = region == machine->complete_region && offset == machine->complete_offset;
+    if (access != ACCESS_READ && region->role != ROLE_SHARED && !counts) {
+        t->store_clock = t->clock;
+        t->store_insn = t->now;
+    }
     check_words(t, region, offset, bytes, access);
     if (region->role != ROLE_SHARED && region->role != ROLE_IN) {
         check_read_only(t, region, offset, bytes, access);
     }
     race_access(t, region, offset, bytes, access, t->now->order != ORDER_WEAK);
+    if (counts && access != ACCESS_READ) race_completes(t);
     return region->data + offset;
 }
 

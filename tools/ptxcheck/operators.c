@@ -392,6 +392,11 @@ static u32 put_word(const struct operator_call *call, bool add) {
     i64 value =
         launch_integer(call->set, call->launch, call->statement->line, text_of(call, "value"));
     word = (add ? word : 0) + (u64)value;
+    if (add && out->role == BUFFER_INOUT) {
+        call->launch->has_complete = true;
+        call->launch->complete_buffer = (u32)(out - call->launch->buffers);
+        call->launch->complete_index = (u32)((at - out->expected) / bytes + index);
+    }
     memcpy(at + index * bytes, &word, bytes);
     return 0;
 }

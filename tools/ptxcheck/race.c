@@ -383,6 +383,38 @@ void race_fence(struct thread *t) {
     publish(t, &t->at_fence, t->now->scope == SCOPE_CTA);
 }
 
+// --- the completion word ---
+
+void race_completes(struct thread *t) {
+    struct block *block = t->block;
+    bool releases = t->now->order == ORDER_RELEASE || t->now->order == ORDER_ACQ_REL;
+    if (t->now->scope == SCOPE_CTA || (!releases && t->at_fence.n == 0)) {
+        REPORT(t, REPORT_COMPLETE, "counts its block as done without a release at .gpu scope");
+    }
+    if (block->release_seen == NULL) block->release_seen = need(block->n_threads, sizeof(u32));
+    memcpy(block->release_seen, t->seen, block->n_threads * sizeof(u32));
+    block->release_seen[t->index] = t->clock; // what came before in its own program
+    block->release_floor = block->floor;
+}
+
+// Whoever reads a full count must see every store of the block.
+void race_check_complete(struct block *block) {
+    for (u32 i = 0; i < block->n_threads; i++) {
+        struct thread *t = &block->threads[i];
+        if (t->store_clock == 0) continue;
+        t->now = t->store_insn;
+        if (block->release_seen == NULL) {
+            REPORT(t, REPORT_COMPLETE, "its block ends without having counted itself");
+        } else if (t->store_clock >= block->release_floor &&
+                   block->release_seen[i] <= t->store_clock) {
+            REPORT(t, REPORT_COMPLETE, "the block counts itself as done without order after this");
+        } else {
+            continue;
+        }
+        return;
+    }
+}
+
 static void forget_region(struct region *region) {
     u64 words = (region->bytes + 3) / 4;
     for (u64 i = 0; i < words; i++) {

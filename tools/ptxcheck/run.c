@@ -164,6 +164,11 @@ static struct machine *run_once(const struct launch_case *launch, const struct m
                                     buffer->misalign, buffer->contents, buffer->defined);
     }
     set_power(machine, launch, regions, run->power_mode);
+    if (launch->has_complete) {
+        const struct launch_buffer *buffer = &launch->buffers[launch->complete_buffer];
+        machine->complete_region = regions[launch->complete_buffer];
+        machine->complete_offset = launch->complete_index * (u64)element_bytes(buffer->type);
+    }
     for (u32 i = 0; i < launch->n_calls; i++) {
         const struct launch_call *call = &launch->calls[i];
         const struct kernel *kernel = ptx_kernel(module, call->kernel);

@@ -33,5 +33,6 @@ void jobs_run(u32 n, job_run *run, void *context, struct job_result *results);
 
 // --- the commands ---
 int mutants_command(const struct run_options *options, const char *path);
+int survey_command(const struct run_options *options, const char *path);
 int calibrate_command(const char *path);
 int calibration_module_command(const char *path);
