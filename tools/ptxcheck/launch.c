@@ -429,6 +429,20 @@ static void find_written(struct preparation *p, u8 *const first[]) {
     }
 }
 
+// What operators have written to undefined bytes of `in` buffers is there before the first call: the
+// input of one operator may be the result of another.
+static void adopt_inputs(struct launch_case *launch) {
+    for (u32 i = 0; i < launch->n_buffers; i++) {
+        struct launch_buffer *buffer = &launch->buffers[i];
+        for (u64 k = 0; buffer->role == BUFFER_IN && k < buffer->bytes; k++) {
+            if (!buffer->written[k] || buffer->defined[k]) continue;
+            buffer->contents[k] = buffer->expected[k];
+            buffer->defined[k] = 1;
+            buffer->written[k] = 0;
+        }
+    }
+}
+
 struct launch_case *launch_prepare(const struct launch_set *set, u32 case_idx) {
     struct launch_case *launch = need(1, sizeof *launch);
     struct preparation p = {.set = set, .launch = launch, .case_idx = case_idx};
@@ -448,6 +462,7 @@ struct launch_case *launch_prepare(const struct launch_set *set, u32 case_idx) {
     }
     run_reference(&p, 0x00);
     find_written(&p, first);
+    adopt_inputs(launch);
     if (launch->refused && !launch->has_fail) {
         fail_at(set->path, set->case_lines[case_idx],
                 "a reference operator refuses its input, and no fail statement says what then");
