@@ -429,8 +429,8 @@ static void find_written(struct preparation *p, u8 *const first[]) {
     }
 }
 
-// What operators have written to undefined bytes of `in` buffers is there before the first call: the
-// input of one operator may be the result of another.
+// What operators have written to undefined bytes of `in` buffers is there before the first call:
+// the input of one operator may be the result of another.
 static void adopt_inputs(struct launch_case *launch) {
     for (u32 i = 0; i < launch->n_buffers; i++) {
         struct launch_buffer *buffer = &launch->buffers[i];

@@ -225,7 +225,10 @@ static void block_free(struct block *block) {
         knowledge_free(&t->fenced);
         knowledge_free(&t->at_fence);
     }
-    for (u32 i = 0; i < BARRIERS; i++) free(block->barriers[i].joined);
+    for (u32 i = 0; i < BARRIERS; i++) {
+        free(block->barriers[i].joined);
+        knowledge_free(&block->barriers[i].known);
+    }
     knowledge_free(&block->known);
     region_free(&block->shared);
     free(block->threads);
@@ -289,6 +292,7 @@ static void barrier_complete(struct block *block, u32 id) {
         make_ready(t);
     }
     u32 *joined = barrier->joined;
+    knowledge_free(&barrier->known);
     memset(joined, 0, block->n_threads * sizeof(u32));
     *barrier = (struct barrier){.joined = joined};
 }
@@ -548,6 +552,18 @@ static bool limits_hold(struct machine *machine) {
     return machine->n_reports == before;
 }
 
+// Blocks start in ascending order, or in a random one, which PTX allows, under SCHEDULE_SLICES.
+static u32 *block_order(struct machine *machine, u32 n) {
+    u32 *order = need(n, sizeof(u32));
+    for (u32 i = 0; i < n; i++) order[i] = i;
+    for (u32 i = n; i > 1 && machine->config.schedule == SCHEDULE_SLICES; i--) {
+        u32 j = random_below(&machine->random, i), kept = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = kept;
+    }
+    return order;
+}
+
 void machine_launch(struct machine *machine, const struct kernel *kernel,
                     const struct launch_config *config) {
     machine->kernel = kernel;
@@ -558,10 +574,11 @@ void machine_launch(struct machine *machine, const struct kernel *kernel,
     u32 n_blocks = config->grid[0] * config->grid[1] * config->grid[2];
     u32 n_resident = MIN(MAX(config->resident, 1u), n_blocks), next = 0, n = 0;
     struct block **resident = need(n_resident, sizeof(void *));
+    u32 *order = block_order(machine, n_blocks);
     while ((next < n_blocks || n > 0) && !machine->stopped) {
         while (n < n_resident && next < n_blocks) {
             resident[n] = need(1, sizeof(struct block));
-            block_new(machine, resident[n++], next++);
+            block_new(machine, resident[n++], order[next++]);
         }
         u32 k = random_below(&machine->random, n);
         block_run(resident[k]);
@@ -575,5 +592,6 @@ void machine_launch(struct machine *machine, const struct kernel *kernel,
         free(resident[k]);
     }
     free(resident);
+    free(order);
     race_forget(machine);
 }

@@ -135,11 +135,12 @@ struct thread {
 
 #define BARRIERS 16
 struct barrier {
-    u32 arrived, expected; // threads; expected 0: nobody has come
-    bool full;             // the whole block, by bar.sync without arrivals
-    bool mixed;            // an arrival without waiting took part
-    u32 *joined;           // [threads] maximum of the clocks of those that came
-    u32 popc, all, any;    // of bar.red
+    u32 arrived, expected;  // threads; expected 0: nobody has come
+    bool full;              // the whole block, by bar.sync without arrivals
+    bool mixed;             // an arrival without waiting took part
+    struct knowledge known; // of other blocks, of those that came
+    u32 *joined;            // [threads] maximum of the clocks of those that came
+    u32 popc, all, any;     // of bar.red
 };
 
 struct block {

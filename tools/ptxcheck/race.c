@@ -315,9 +315,11 @@ void race_barrier_join(struct thread *t, struct barrier *barrier) {
     for (u32 v = 0; v < block->n_threads; v++) {
         barrier->joined[v] = MAX(barrier->joined[v], t->seen[v]);
     }
+    learn_all(&barrier->known, &t->known);
 }
 
 void race_barrier_leave(struct thread *t, const struct barrier *barrier) {
+    learn_all(&t->known, &barrier->known);
     struct block *block = t->block;
     for (u32 v = 0; v < block->n_threads; v++) t->seen[v] = MAX(t->seen[v], barrier->joined[v]);
     block->rows_dirty = true;
