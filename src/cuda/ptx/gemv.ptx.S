@@ -255,6 +255,7 @@
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 #include "macros.inc"
 #include "blocks.inc"
+#include "rows.inc"
 #include "gemm_output.inc"
 
 MODULE_HEADER
@@ -272,76 +273,12 @@ SHARED_POWER_WORD
 #define TOKENS_1(M) M(0)
 #define TOKENS_4(M) M(0) M(1) M(2) M(3)
 
-// --- copying ---
-
-// Issues the copies of unit i_unit to the slot s_slot; `name` makes the labels of this place. In:
-// %g_weight, %row_bytes, %i_first_row, %n_features, %i_lane. Of each row: `end` bytes lie between the
-// aligned first word and the end of the row; words inside come by cp.async, those past it are 0.
+// Issues the copies of unit i_unit to the slot s_slot.
 #define COPY_UNIT(i_unit, s_slot, name)               \
     {                                                 \
-        .reg .u32 %i_copy, %unit_bytes;               \
-        mov.u32 %i_copy, 0;                           \
-        mul.lo.u32 %unit_bytes, i_unit, UNIT_GROUPS * GROUP_BYTES; \
-COPY_##name:                                          \
-        {                                             \
-            .reg .u64 %g_row, %g_odd;                 \
-            .reg .u32 %i_row, %i_last, %end, %odd, %s_word, %i_word, %n_words; \
-            .reg .pred %p_more, %p_whole, %p_in, %p_half; \
-            .reg .b32 %half;                          \
-            add.u32 %i_row, %i_first_row, %i_copy;    \
-            sub.u32 %i_last, %n_features, 1;          \
-            min.u32 %i_row, %i_row, %i_last;          \
-            mul.wide.u32 %g_row, %i_row, %row_bytes;  \
-            add.u64 %g_row, %g_row, %g_weight;        \
-            cvt.u64.u32 %g_odd, %unit_bytes;          \
-            add.u64 %g_row, %g_row, %g_odd;           \
-            cvt.u32.u64 %odd, %g_row;                 \
-            and.b32 %odd, %odd, 2;                    \
-            sub.u32 %end, %row_bytes, %unit_bytes;    \
-            add.u32 %end, %end, %odd;                 \
-            cvt.u64.u32 %g_odd, %odd;                 \
-            sub.u64 %g_row, %g_row, %g_odd;           \
-            mul.wide.u32 %g_odd, %i_lane, 4;          \
-            add.u64 %g_row, %g_row, %g_odd;           \
-            mad.lo.u32 %s_word, %i_copy, ROW_WORDS * 4, s_slot; \
-            mad.lo.u32 %s_word, %i_lane, 4, %s_word;  \
-            shr.u32 %n_words, %end, 2;                \
-            mov.u32 %i_word, %i_lane;                 \
-            setp.ge.u32 %p_whole, %n_words, ROW_WORDS; \
-            @!%p_whole bra COPY_TAIL_##name;          \
-COPY_WHOLE_##name:                                    \
-            setp.lt.u32 %p_in, %i_word, ROW_WORDS;    \
-            @%p_in cp.async.ca.shared.global [%s_word], [%g_row], 4; \
-            add.u32 %i_word, %i_word, 32;             \
-            add.u32 %s_word, %s_word, 128;            \
-            add.u64 %g_row, %g_row, 128;              \
-            sub.u32 %odd, %i_word, %i_lane;           \
-            setp.lt.u32 %p_more, %odd, ROW_WORDS;     \
-            @%p_more bra COPY_WHOLE_##name;           \
-            bra COPY_ROW_DONE_##name;                 \
-COPY_TAIL_##name:                                     \
-            setp.lt.u32 %p_in, %i_word, %n_words;     \
-            @%p_in cp.async.ca.shared.global [%s_word], [%g_row], 4; \
-            mov.b32 %half, 0;                         \
-            and.b32 %odd, %end, 2;                    \
-            setp.eq.u32 %p_half, %i_word, %n_words;   \
-            setp.ne.and.u32 %p_half, %odd, 0, %p_half; \
-            @%p_half ld.global.nc.u16 %half, [%g_row]; \
-            setp.lt.u32 %p_half, %i_word, ROW_WORDS;  \
-            not.pred %p_in, %p_in;                    \
-            and.pred %p_half, %p_half, %p_in;         \
-            @%p_half st.shared.b32 [%s_word], %half;  \
-            add.u32 %i_word, %i_word, 32;             \
-            add.u32 %s_word, %s_word, 128;            \
-            add.u64 %g_row, %g_row, 128;              \
-            sub.u32 %odd, %i_word, %i_lane;           \
-            setp.lt.u32 %p_more, %odd, ROW_WORDS;     \
-            @%p_more bra COPY_TAIL_##name;            \
-COPY_ROW_DONE_##name:                                 \
-            add.u32 %i_copy, %i_copy, 1;              \
-            setp.lt.u32 %p_more, %i_copy, ROWS;       \
-            @%p_more bra COPY_##name;                 \
-        }                                             \
+        .reg .u32 %begin;                             \
+        mul.lo.u32 %begin, i_unit, UNIT_GROUPS * GROUP_BYTES; \
+        COPY_ROWS(%i_first_row, ROWS, %begin, s_slot, ROW_WORDS, name) \
     }
 
 // --- block sums ---
@@ -547,23 +484,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q4_0_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 37120 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q4_0_4
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 37120 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -588,23 +533,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q4_1_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 41216 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q4_1_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 20608 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -629,23 +582,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q5_0_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 45312 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q5_0_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 22656 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -670,23 +631,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q5_1_1
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 24704 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q5_1_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 24704 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -711,23 +680,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q8_0_1
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 34944 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q8_0_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 34944 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -752,23 +729,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q2_k_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 21760 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q2_k_4
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 21760 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -793,23 +778,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q3_k_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 28416 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q3_k_4
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 28416 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -834,23 +827,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q4_k_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 37120 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q4_k_4
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 37120 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -875,23 +876,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q5_k_1
 #define WARPS 4
 #define THREADS 128
+#define RING_BYTES 45312 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q5_k_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 22656 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
@@ -916,23 +925,31 @@ GROUP_DONE:                                           \
 #define KERNEL gemv_q6_k_1
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 27008 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #define KERNEL gemv_q6_k_4
 #define WARPS 2
 #define THREADS 64
+#define RING_BYTES 27008 // WARPS * SLOTS * SLOT_BYTES
+#define VALUES_BYTES 8192 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 4
 #define FOR_TOKENS TOKENS_4
 #include "gemv.inc"
 #undef KERNEL
 #undef WARPS
 #undef THREADS
+#undef RING_BYTES
+#undef VALUES_BYTES
 #undef TOKENS
 #undef FOR_TOKENS
 #undef GROUP_BYTES
