@@ -141,6 +141,7 @@ SHARED_POWER_WORD
 
 #define THREADS 128
 #define WARPS 4
+#define REGISTERS_MAX 168 // three blocks a multiprocessor at the least
 #define WARP_ROWS 16
 #define PLANE_ROW 272   // GROUP and 16
 #define PLANE_BYTES 8704 // 32 * PLANE_ROW
