@@ -193,6 +193,149 @@ def prmt():
            lambda: [R.getrandbits(32), R.getrandbits(32), R.getrandbits(32)])
 
 
+def widths():
+    """Every integer type of 16, 32 and 64 bits."""
+    for bits in (16, 32, 64):
+        name, wide = f"b{bits}", f"b{2 * bits}"
+        mask = (1 << bits) - 1
+
+        def draw(n, bits=bits):
+            return lambda: [(word() << 32 | word()) >> (64 - bits) for _ in range(n)]
+        for sign in "us":
+            def v(x, bits=bits, sign=sign):
+                x &= (1 << bits) - 1
+                return x - (1 << bits) if sign == "s" and x >> (bits - 1) else x
+            t = f"{sign}{bits}"
+            three = [name] * 3
+            thread(f"w_mul_hi_{t}", f"mul.hi.{t}", three,
+                   lambda a, b, v=v, bits=bits, mask=mask: v(a) * v(b) >> bits & mask, draw(2))
+            for operation, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b),
+                                        ("mul.lo", lambda a, b: a * b)):
+                thread(f"w_{operation.replace('.', '_')}_{t}", f"{operation}.{t}", three,
+                       lambda a, b, f=function, mask=mask: f(a, b) & mask, draw(2))
+            thread(f"w_selp_{t}", f"selp.{t}", three + ["pred"],
+                   lambda a, b, p: a if p else b,
+                   lambda draw=draw: draw(2)() + [R.getrandbits(1)])
+            thread(f"w_mad_lo_{t}", f"mad.lo.{t}", [name] * 4,
+                   lambda a, b, c, mask=mask: a * b + c & mask, draw(3))
+            if bits > 16:
+                thread(f"w_mad_hi_{t}", f"mad.hi.{t}", [name] * 4,
+                       lambda a, b, c, v=v, bits=bits, mask=mask:
+                       (v(a) * v(b) >> bits) + c & mask, draw(3))
+            if bits < 64:
+                thread(f"w_mul_wide_{t}", f"mul.wide.{t}", [wide] + three[1:],
+                       lambda a, b, v=v, bits=bits: v(a) * v(b) & (1 << 2 * bits) - 1, draw(2))
+                thread(f"w_mad_wide_{t}", f"mad.wide.{t}", [wide] + three[1:] + [wide],
+                       lambda a, b, c, v=v, bits=bits: v(a) * v(b) + c & (1 << 2 * bits) - 1,
+                       lambda draw=draw, bits=bits: draw(2)() + [R.getrandbits(2 * bits)])
+            thread(f"w_div_{t}", f"div.{t}", three,
+                   lambda a, b, v=v, mask=mask: None if b in (0, mask) else
+                   int(Fraction(v(a), v(b))) & mask, draw(2))
+            thread(f"w_rem_{t}", f"rem.{t}", three,
+                   lambda a, b, v=v, mask=mask: None if b in (0, mask) else
+                   v(a) - v(b) * int(Fraction(v(a), v(b))) & mask, draw(2))
+            thread(f"w_min_{t}", f"min.{t}", three,
+                   lambda a, b, v=v, mask=mask: min(v(a), v(b)) & mask, draw(2))
+            thread(f"w_max_{t}", f"max.{t}", three,
+                   lambda a, b, v=v, mask=mask: max(v(a), v(b)) & mask, draw(2))
+            thread(f"w_sad_{t}", f"sad.{t}", [name] * 4,
+                   lambda a, b, c, v=v, mask=mask: c + abs(v(a) - v(b)) & mask, draw(3))
+            thread(f"w_shr_{t}", f"shr.{t}", [name, name, "b32"],
+                   lambda a, n, v=v, mask=mask: v(a) >> n & mask,
+                   lambda draw=draw, bits=bits: draw(1)() + [R.randrange(bits + 4)])
+            compare(t, name, v, draw)
+        thread(f"w_shr_{name}", f"shr.{name}", [name, name, "b32"], lambda a, n: a >> n,
+               lambda draw=draw, bits=bits: draw(1)() + [R.randrange(bits + 4)])
+        thread(f"w_shl_{name}", f"shl.{name}", [name, name, "b32"],
+               lambda a, n, mask=mask: a << n & mask,
+               lambda draw=draw, bits=bits: draw(1)() + [R.randrange(bits + 4)])
+        thread(f"w_not_{name}", f"not.{name}", [name, name], lambda a, mask=mask: a ^ mask, draw(1))
+        thread(f"w_neg_{name}", f"neg.s{bits}", [name, name],
+               lambda a, mask=mask: -a & mask, draw(1))
+        thread(f"w_abs_{name}", f"abs.s{bits}", [name, name],
+               lambda a, mask=mask, bits=bits: -a & mask if a >> (bits - 1) else a, draw(1))
+    two = [lambda: [R.getrandbits(64) >> R.randrange(64)]]
+    thread("w_brev_b64", "brev.b64", ["b64"] * 2, lambda a: int(f"{a:064b}"[::-1], 2), *two)
+    thread("w_clz_b64", "clz.b64", ["b32", "b64"], lambda a: 64 - a.bit_length(), *two)
+    thread("w_popc_b64", "popc.b64", ["b32", "b64"], lambda a: bin(a).count("1"), *two)
+    thread("w_bfind_u64", "bfind.u64", ["b32", "b64"],
+           lambda a: a.bit_length() - 1 & MASK32, *two)
+    thread("w_bfind_shiftamt_u64", "bfind.shiftamt.u64", ["b32", "b64"],
+           lambda a: 64 - a.bit_length() if a else MASK32, *two)
+    thread("w_cnot", "cnot.b32", ["b32"] * 2, lambda a: int(a == 0))
+    thread("w_sub_sat", "sub.sat.s32", ["b32"] * 3,
+           lambda a, b: max(-2**31, min(2**31 - 1, s32(a) - s32(b))) & MASK32)
+    thread("w_selp_f32", "selp.f32", ["f32"] * 3 + ["pred"], lambda a, b, p: a if p else b,
+           lambda: [word(), word(), R.getrandbits(1)])
+    thread("w_slct", "slct.b32.s32", ["b32"] * 4, lambda a, b, c: a if s32(c) >= 0 else b)
+
+
+def compare(t, name, v, draw):
+    """Six comparisons at once, and a combination with a predicate."""
+    rows = []
+    for k in range(64):
+        a, b = draw(2)()
+        b = a if k % 5 == 0 else b
+        x, y, p = v(a), v(b), R.getrandbits(1)
+        rows.append(([a, b, p], [x == y, x != y, x < y, x <= y, x > y, x >= y,
+                                 x < y and p, not x < y and p, x >= y or not p]))
+    rows = [(i, [int(o) for o in outs]) for i, outs in rows]
+    form(f"w_setp_{t}", "thread", [name, name, "pred"], ["pred"] * 9,
+         [f"setp.{c}.{t} %o{k}, %i0, %i1;" for k, c in
+          enumerate(("eq", "ne", "lt", "le", "gt", "ge"))] +
+         [f"setp.lt.and.{t} %o6|%o7, %i0, %i1, %i2;",
+          f"setp.ge.or.{t} %o8, %i0, %i1, !%i2;"], rows)
+
+
+def between_integers():
+    def limits(t):
+        bits = int(t[1:])
+        return (-(1 << bits - 1), (1 << bits - 1) - 1) if t[0] == "s" else (0, (1 << bits) - 1)
+    names = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
+    register = {8: 16, 16: 16, 32: 32, 64: 64}
+    for source in names:
+        for target in names:
+            (low, high), (s_low, s_high) = limits(target), limits(source)
+            bits, s_bits = int(target[1:]), int(source[1:])
+            if source == target or (low <= s_low and s_high <= high):
+                continue
+            mask = (1 << register[bits]) - 1
+            rows = []
+            for _ in range(48):
+                raw = R.choice([low, high, s_low, s_high, R.getrandbits(64), R.getrandbits(8)])
+                raw &= (1 << register[s_bits]) - 1
+                x = raw & (1 << s_bits) - 1
+                x = x - (1 << s_bits) if source[0] == "s" and x >> (s_bits - 1) else x
+                cut = x & (1 << bits) - 1
+                cut = cut - (1 << bits) if target[0] == "s" and cut >> (bits - 1) else cut
+                rows.append(([raw], [cut & mask, max(low, min(high, x)) & mask]))
+            form(f"w_cvt_{target}_{source}", "thread", [f"b{register[s_bits]}"],
+                 [f"b{register[bits]}"] * 2,
+                 [f"cvt.{target}.{source} %o0, %i0;", f"cvt.sat.{target}.{source} %o1, %i0;"], rows)
+    for target, (low, high) in (("s8", (-128, 127)), ("u8", (0, 255))):
+        thread(f"w_cvt_pack_{target}", f"cvt.pack.sat.{target}.s32.b32", ["b32"] * 4,
+               lambda a, b, c, low=low, high=high: (c << 16 | (max(low, min(high, s32(a))) & 255) << 8 |
+                                                    max(low, min(high, s32(b))) & 255) & MASK32)
+
+
+def float_comparisons():
+    for fmt, name in (("f16", "b16"), ("f32", "f32")):
+        nan = {"f16": 0x7e00, "f32": 0x7fc00000}[fmt]
+        rows = []
+        for k in range(64):
+            a, b = number(fmt), number(fmt)
+            b = a if k % 5 == 0 else b
+            a, b = (nan if k % 7 == 0 else a), (nan if k % 11 == 0 else b)
+            x, y = (None if z == nan else value(z, fmt) for z in (a, b))
+            odd = x is None or y is None
+            outs = [not odd and x == y, not odd and x != y, not odd and x < y, odd or x >= y, odd or x != y,
+                    odd, not odd]
+            rows.append(([a, b], [int(o) for o in outs]))
+        form(f"w_setp_{fmt}", "thread", [name] * 2, ["pred"] * 7,
+             [f"setp.{c}.{fmt} %o{k}, %i0, %i1;" for k, c in
+              enumerate(("eq", "ne", "lt", "geu", "neu", "nan", "num"))], rows)
+
+
 def nonzero(x, fmt, mode="rn"):
     """The rounded result; exact zeros are left out, their sign is another matter."""
     return None if x == 0 else rounded(x, fmt, mode)
@@ -341,5 +484,8 @@ def mma(depth, a_sign, b_sign):
 
 print("calibration 1\ncard none, computed in exact arithmetic")
 integers()
+widths()
+between_integers()
 floats()
+float_comparisons()
 lanes()

@@ -153,6 +153,15 @@ static const struct family control_families[] = {
     {NULL, NULL},
 };
 
+void decode_list(FILE *out) {
+    static const struct rule *const tables[] = {integer_rules, float_rules};
+    for (u32 i = 0; i < COUNT_OF(tables); i++) {
+        for (const struct rule *rule = tables[i]; rule->opcode != NULL; rule++) {
+            fprintf(out, "%s %s\n", rule->opcode, rule->signature);
+        }
+    }
+}
+
 void decode(struct opcode *opcode, struct argument *arguments, u32 n, struct insn *insn) {
     static const struct family *const families[] = {control_families, convert_families,
                                                     memory_families, warp_families};

@@ -211,6 +211,13 @@ static void decode_cvt_pack(struct opcode *opcode, struct argument *arguments, u
     }
 }
 
+// Does integer type `to` hold every value of `from`?
+static bool holds_all(u32 to, u32 from) {
+    u32 to_bits = 8 * ptx_type_bytes(to), from_bits = 8 * ptx_type_bytes(from);
+    if (is_signed(to) == is_signed(from)) return to_bits >= from_bits;
+    return is_signed(to) && to_bits > from_bits;
+}
+
 static void decode_cvt(struct opcode *opcode, struct argument *arguments, u32 n,
                        struct insn *insn) {
     if (opcode_take(opcode, "pack")) {
@@ -245,6 +252,9 @@ static void decode_cvt(struct opcode *opcode, struct argument *arguments, u32 n,
         opcode_fail(opcode, "a rounding where nothing is rounded");
     }
     if (!from_float && !to_float && (given || integral)) opcode_fail(opcode, "a rounding");
+    if (!from_float && !to_float && saturate && holds_all(insn->type, insn->type_from)) {
+        opcode_fail(opcode, "nothing to saturate");
+    }
     if (integral && to_float) {
         if (insn->type != insn->type_from) opcode_fail(opcode, "unknown form");
         insn->sub |= CVT_TO_INTEGRAL;
@@ -360,6 +370,7 @@ static void decode_setp(struct opcode *opcode, struct argument *arguments, u32 n
     insn->run = run_setp;
     insn->n_dst = 1;
     if (arguments[0].has_second) {
+        if (insn->type == TYPE_F16) opcode_fail(opcode, "a second predicate of .f16");
         insn->n_dst = 2;
         insn->dst[1] = arguments[0].second;
         arguments[0].has_second = false;

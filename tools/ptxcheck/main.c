@@ -82,6 +82,8 @@ static int usage(void) {
     fputs(
         "usage: ptxcheck [--modules DIR] [--seed N] [--case N] [--limit STEPS] run FILE.launch...\n"
         "       ptxcheck [--modules DIR] mutants LIST\n"
+        "       ptxcheck [--modules DIR] survey FILE.launch\n"
+        "       ptxcheck rules\n"
         "       ptxcheck calibrate TABLE\n"
         "       ptxcheck calibration-module FORMS > FILE.ptx\n"
         "       ptxcheck parse FILE.ptx\n",
@@ -114,7 +116,9 @@ int main(int argc, char **argv) {
         }
     }
     int code = 0;
-    if (command == NULL || n_files == 0) {
+    if (command != NULL && strcmp(command, "rules") == 0) {
+        decode_list(stdout);
+    } else if (command == NULL || n_files == 0) {
         code = usage();
     } else if (strcmp(command, "run") == 0) {
         code = run_command(&options, only_case, files, n_files);

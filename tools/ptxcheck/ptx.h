@@ -12,6 +12,8 @@
 // that
 //     reuses slots makes them uninitialised again (OP_UNDEFINE).
 #pragma once
+#include <stdio.h>
+
 #include "text_file.h"
 
 struct thread;
@@ -231,6 +233,9 @@ struct argument {
 
 // Fills insn's handler and operands. `arguments` as written, destination first.
 void decode(struct opcode *opcode, struct argument *arguments, u32 n, struct insn *insn);
+
+// The opcodes of the tables of rules with their operands' letters, a line each.
+void decode_list(FILE *out);
 
 // For the rules: takes a word when it is there.
 bool opcode_take(struct opcode *opcode, const char *word);
