@@ -30,6 +30,10 @@ static struct {
     driver_result (*download)(void *, device_ptr, size_t);
     driver_result (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             unsigned, void *, void **, void **);
+    driver_result (*event_create)(void **, unsigned);
+    driver_result (*event_record)(void *, void *);
+    driver_result (*event_wait)(void *);
+    driver_result (*event_elapsed)(float *, void *, void *);
     driver_result (*error_string)(driver_result, const char **);
 } api;
 
@@ -79,6 +83,10 @@ static void resolve_all(void) {
     RESOLVE(upload, "cuMemcpyHtoD_v2");
     RESOLVE(download, "cuMemcpyDtoH_v2");
     RESOLVE(launch, "cuLaunchKernel");
+    RESOLVE(event_create, "cuEventCreate");
+    RESOLVE(event_record, "cuEventRecord");
+    RESOLVE(event_wait, "cuEventSynchronize");
+    RESOLVE(event_elapsed, "cuEventElapsedTime");
 }
 
 // The kernel driver's version from /proc, where it is the first number with two dots.
@@ -154,6 +162,23 @@ void driver_launch(driver_handle function, const uint32_t grid[3], uint32_t bloc
 }
 
 void driver_wait(void) { check(api.context_wait(), "cuCtxSynchronize"); }
+
+driver_handle driver_event_new(void) {
+    void *event = NULL;
+    check(api.event_create(&event, 0), "cuEventCreate");
+    return event;
+}
+
+void driver_event_record(driver_handle event) {
+    check(api.event_record(event, NULL), "cuEventRecord");
+}
+
+double driver_event_elapsed(driver_handle first, driver_handle last) {
+    float ms = 0.0f;
+    check(api.event_wait(last), "cuEventSynchronize");
+    check(api.event_elapsed(&ms, first, last), "cuEventElapsedTime");
+    return ms;
+}
 
 char *file_text(const char *path) {
     FILE *file = fopen(path, "rb");

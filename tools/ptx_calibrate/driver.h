@@ -34,5 +34,10 @@ void driver_download(void *to, device_ptr from, size_t bytes);
 void driver_launch(driver_handle function, const uint32_t grid[3], uint32_t block, void **params);
 void driver_wait(void);
 
+// Events of the default stream; driver_event_elapsed waits for `last` and returns milliseconds.
+driver_handle driver_event_new(void);
+void driver_event_record(driver_handle event);
+double driver_event_elapsed(driver_handle first, driver_handle last);
+
 // A whole file, zero-terminated; ends the program when it cannot be read.
 char *file_text(const char *path);

@@ -25,7 +25,7 @@
 //           v_stride u32, max_blocks u32
 //   grid: rows, ceil(n / 512)
 //   block: 256
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 18, sm_90 17, sm_100 17, sm_120 18
 //   shared: 4
 //   roof: bytes (4 read, 4 written an element of k and v)
 //   index map: segmented by block table; a block of the cache belongs to one sequence; n even
@@ -37,7 +37,7 @@
 //           n_head u32, n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32, window u32
 //   grid: rows, n_head
 //   block: 256
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 46, sm_90 38, sm_100 37, sm_120 46
 //   shared: 5188
 //   roof: operations (f32 chains)
 //   index map: affine; ctaid.x * out_stride + ctaid.y * head_dim + tid + 256 i
@@ -49,7 +49,7 @@
 //           n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32, window u32
 //   grid: rows, n_head, chunks of the longest row
 //   block: 256
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 43, sm_90 37, sm_100 37, sm_120 46
 //   shared: 5188
 //   roof: bytes of the cache
 //   index map: affine, of scratch; blocks of chunks that a row does not have leave scratch alone
@@ -60,7 +60,7 @@
 //           out_stride u32, window u32
 //   grid: rows, n_head
 //   block: 256
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 28, sm_90 27, sm_100 27, sm_120 27
 //   shared: 4
 //   roof: bytes of scratch
 //   index map: affine; as flash_attention_paged

@@ -18,7 +18,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 96, sm_90 97, sm_100 97, sm_120 96
 //   shared: 26884
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -30,7 +30,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 107, sm_90 108, sm_100 108, sm_120 106
 //   shared: 27908
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -42,7 +42,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 97, sm_90 99, sm_100 98, sm_120 97
 //   shared: 28932
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -54,7 +54,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 106, sm_90 107, sm_100 108, sm_120 106
 //   shared: 29956
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -66,7 +66,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 96, sm_90 98, sm_100 97, sm_120 96
 //   shared: 35076
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -78,7 +78,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 162, sm_90 162, sm_100 160, sm_120 160
 //   shared: 23300
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -90,7 +90,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 117, sm_90 117, sm_100 118, sm_120 126
 //   shared: 24836
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -102,7 +102,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 128, sm_90 128, sm_100 128, sm_120 128
 //   shared: 26884
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -114,7 +114,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 128, sm_90 128, sm_100 128, sm_120 128
 //   shared: 28932
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
@@ -126,7 +126,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 64), ceil(n_tokens / 32)
 //   block: 128
-//   registers: sm_89 0, sm_90 0, sm_100 0, sm_120 0
+//   registers: sm_89 122, sm_90 123, sm_100 123, sm_120 126
 //   shared: 30980
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
 //   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a

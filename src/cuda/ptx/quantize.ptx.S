@@ -27,7 +27,7 @@
 //           x_stride u32, plane_stride u32, scale_stride u32, sum_stride u32
 //   grid: rows, ceil(ceil(n / 256) / 4)
 //   block: 128
-//   registers: sm_89 28, sm_90 28, sm_100 30, sm_120 30
+//   registers: sm_89 27, sm_90 25, sm_100 25, sm_120 29
 //   shared: 4
 //   roof: bytes (2 read, 2.4 written an element); a = 256 * high + low, high i8, low u8: what the
 //         integer matrix instructions take
