@@ -37,7 +37,7 @@
 //           n_head u32, n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32, window u32
 //   grid: rows, n_head
 //   block: 256
-//   registers: sm_89 46, sm_90 38, sm_100 37, sm_120 46
+//   registers: sm_89 40, sm_90 37, sm_100 36, sm_120 43
 //   shared: 5188
 //   roof: operations (f32 chains)
 //   index map: affine; ctaid.x * out_stride + ctaid.y * head_dim + tid + 256 i
@@ -49,7 +49,7 @@
 //           n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32, window u32
 //   grid: rows, n_head, chunks of the longest row
 //   block: 256
-//   registers: sm_89 43, sm_90 37, sm_100 37, sm_120 46
+//   registers: sm_89 43, sm_90 36, sm_100 36, sm_120 43
 //   shared: 5188
 //   roof: bytes of the cache
 //   index map: affine, of scratch; blocks of chunks that a row does not have leave scratch alone
