@@ -9,8 +9,8 @@ bundle=build/calibrate_bundle
 tools=tools/ptx_calibrate
 rm -rf "$bundle"
 mkdir -p "$bundle"
-flags=(-std=gnu17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Isrc -march=x86-64-v3 -ffp-contract=off
-    -fno-strict-aliasing -fno-math-errno)
+flags=(-std=gnu17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Isrc -march=x86-64-v3
+    -ffp-contract=off -fno-strict-aliasing -fno-math-errno)
 gcc "${flags[@]}" -o "$bundle/record" $tools/record.c $tools/driver.c -ldl
 gcc "${flags[@]}" -o "$bundle/card_check" $tools/card_check.c $tools/driver.c \
     src/ops/reference.c src/ops/dtype.c src/freestanding/math.c -ldl

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// card_bench MODULES: times of the matrix and attention kernels on a card at the shapes of an 8B model.
-// Operands are random bytes; nothing is checked (card_launch does). Each time is the median of several
-// runs of a batch of launches between two events; matrices rotate over more than four times the
-// second-level cache, so that weights come from memory.
+// card_bench MODULES: times of the matrix and attention kernels on a card at the shapes of an 8B
+// model. Operands are random bytes; nothing is checked (card_launch does). Each time is the median
+// of several runs of a batch of launches between two events; matrices rotate over more than four
+// times the second-level cache, so that weights come from memory.
 #include "driver.h"
 #include "ops/dtype.h"
 #include <stdio.h>
@@ -106,7 +106,7 @@ static void put_matrix(struct bench_call *call, enum dtype type, u32 k, u32 feat
     put(call, state.weights);
     put(call, state.activations);
     if (quantised) {
-        put(call, state.activations + (64 << 20)); // low
+        put(call, state.activations + (64 << 20));  // low
         put(call, state.activations + (128 << 20)); // scale
         put(call, state.activations + (160 << 20)); // sums
     }
@@ -164,7 +164,8 @@ static void bench_gemm(driver_handle module, enum dtype type, u32 k, u32 feature
     fflush(stdout);
 }
 
-// 32 query heads, 8 kv heads of 128; rows of `sequences` sequences at the end of `context` positions.
+// 32 query heads, 8 kv heads of 128; rows of `sequences` sequences at the end of `context`
+// positions.
 static void bench_attention(driver_handle module, u32 rows, u32 context, bool prefill) {
     u32 n_head = 32, n_head_kv = 8, head_dim = 128, chunks = (context + 255) / 256;
     u64 token_stride = n_head_kv * head_dim * 2, page_stride = 16 * token_stride;
@@ -179,11 +180,13 @@ static void bench_attention(driver_handle module, u32 rows, u32 context, bool pr
     }
     device_ptr tables = state.activations + (200 << 20), q = state.activations;
     driver_upload(tables, words, 4 * (size_t)(sequences * pages + 2 * rows));
-    device_ptr at_positions = tables + 4 * (u64)(sequences * pages), at_slots = at_positions + 4 * rows;
+    device_ptr at_positions = tables + 4 * (u64)(sequences * pages),
+               at_slots = at_positions + 4 * rows;
     struct bench_call call =
         call_new(module, prefill ? "flash_attention_paged" : "flash_attention_paged_split");
     device_ptr cache_v = state.weights + POOL_BYTES / 2, scratch = state.activations + (64 << 20);
-    u64 head[] = {state.power, state.status, q, state.weights, cache_v, tables, at_positions, at_slots};
+    u64 head[] = {state.power, state.status, q,       state.weights, cache_v,
+                  tables,      at_positions, at_slots};
     u64 tail[] = {page_stride, token_stride, pages, n_head, n_head_kv, head_dim, n_head * head_dim};
     for (u32 i = 0; i < COUNT_OF(head); i++) put(&call, head[i]);
     put(&call, prefill ? state.out : scratch);
@@ -201,14 +204,16 @@ static void bench_attention(driver_handle module, u32 rows, u32 context, bool pr
     } else {
         double bytes = 2.0 * rows * context * (double)token_stride;
         struct bench_call merge = call_new(module, "flash_attention_merge");
-        u64 all[] = {state.power, state.status, scratch, at_positions, state.out, chunks, head_dim,
-                     n_head * head_dim, 0};
+        u64 all[] = {state.power, state.status,      scratch, at_positions, state.out, chunks,
+                     head_dim,    n_head * head_dim, 0};
         for (u32 i = 0; i < COUNT_OF(all); i++) put(&merge, all[i]);
         merge.grid[0] = rows, merge.grid[1] = n_head, merge.grid[2] = 1;
         merge.block = 256;
         double merge_us = microseconds(&merge, 10);
-        printf("flash_attention_paged_split %u sequences of %u: %.1f us (%.0f GB/s of the cache), merge "
-               "%.1f us\n", rows, context, us, bytes / us * 1e-3, merge_us);
+        printf(
+            "flash_attention_paged_split %u sequences of %u: %.1f us (%.0f GB/s of the cache), "
+            "merge %.1f us\n",
+            rows, context, us, bytes / us * 1e-3, merge_us);
     }
     free(words);
     fflush(stdout);
@@ -221,8 +226,9 @@ static driver_handle load(const char *folder, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    static const enum dtype quantised[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,
-                                           DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const enum dtype quantised[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                           DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K,
+                                           DTYPE_Q5_K, DTYPE_Q6_K};
     static const enum dtype floats[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
     struct driver driver;
     u32 power[1] = {1};

@@ -3,9 +3,9 @@
 // executes on the CPU runs here on the device, from the same images and against the same expected
 // images; exits 0 when nothing differs.
 //
-// All buffers of a case lie in one image with guards of 0xff around them. Each case runs twice where
-// it names a power word: with the word inactive, when no byte of the image may change, then active,
-// when every buffer is compared and every byte between buffers must be as it was.
+// All buffers of a case lie in one image with guards of 0xff around them. Each case runs twice
+// where it names a power word: with the word inactive, when no byte of the image may change, then
+// active, when every buffer is compared and every byte between buffers must be as it was.
 #include "../ptxcheck/launch.h"
 #include "driver.h"
 #include <stdio.h>

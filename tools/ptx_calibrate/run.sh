@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh RESULTS: on a machine with a card, records the calibration table, checks every kernel and
 # executes every launch file, the latter two also under compute-sanitizer where that works, and
-# times the large kernels. Everything lands in the folder RESULTS; the exit code is 0 when the table was
-# recorded and no kernel differs.
+# times the large kernels. Everything lands in the folder RESULTS; the exit code is 0 when the table
+# was recorded and no kernel differs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:?usage: run.sh RESULTS}
@@ -20,7 +20,8 @@ fi
 cat "$results/record.log"
 timeout 60 "$here/card_check" "$here" > "$results/card_check.txt" 2>&1 || failed=1
 tail -n 40 "$results/card_check.txt"
-timeout 80 "$here/card_launch" "$here" "$here"/launch/*.launch > "$results/card_launch.txt" 2>&1 || failed=1
+timeout 80 "$here/card_launch" "$here" "$here"/launch/*.launch \
+    > "$results/card_launch.txt" 2>&1 || failed=1
 grep -v ' 0 wrong' "$results/card_launch.txt"
 tail -n 1 "$results/card_launch.txt"
 nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv \

@@ -10,12 +10,13 @@
 //              offsets in shared memory
 //   merge      in registers of the thread that owns the dimension; m and l in every thread
 //
-// A1. An invisible position is not read: its K and V may be anything. Its p is +0 in the tree32 and no
-//     step of a chain.
-// A2. head_dim is a multiple of 8, up to 512. The first chunk is that of the first visible position.
+// A1. An invisible position is not read: its K and V may be anything. Its p is +0 in the tree32 and
+//     no step of a chain.
+// A2. head_dim is a multiple of 8, up to 512. The first chunk is that of the first visible
+//     position.
 // A3. flash_attention_paged does all chunks of a row in one block; flash_attention_paged_split one
-//     chunk a block, for few rows, and leaves (m, l, o) to flash_attention_merge, which merges them in
-//     the same order: the same bits.
+//     chunk a block, for few rows, and leaves (m, l, o) to flash_attention_merge, which merges them
+//     in the same order: the same bits.
 //
 // Scratch of the split form: f32 [rows][n_head][n_chunks][head_dim + 2], o, then m and l.
 //
@@ -34,7 +35,8 @@
 // kernel flash_attention_paged
 //   params: power u64, status u64, q u64, cache_k u64, cache_v u64, tables u64, positions u64,
 //           slots u64, out u64, out_stride u32, page_stride u64, token_stride u64, max_blocks u32,
-//           n_head u32, n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32, window u32
+//           n_head u32, n_head_kv u32, head_dim u32, q_stride u32, scale f32, softcap f32,
+//           window u32
 //   grid: rows, n_head
 //   block: 256
 //   registers: sm_89 40, sm_90 37, sm_100 36, sm_120 43

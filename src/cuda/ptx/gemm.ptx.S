@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators 4 and 6 of docs/contract.md for many tokens: quantised weights read in place, integer
 // sums by mma.sync on the byte planes of the activations (quantize_q16_planes), two matrix
-// instructions a block: weights x high and weights x low bytes. gemm.inc draws who owns what; blocks.inc
-// knows the weight types.
+// instructions a block: weights x high and weights x low bytes. gemm.inc draws who owns what;
+// blocks.inc knows the weight types.
 //
 // M1. Block sums are exact integers, so that nothing depends on how they were added; the f32 chain
 //     of a group and the chain over groups are the contract's, in one lane per result. No result
 //     depends on n_tokens or on the place of a token.
 // M2. k is a multiple of the type's block; weight begins at a multiple of 4 bytes, rows at any even
 //     address; nothing in front of or behind the tensor is read.
-// M3. `sums` is the sum32 of the activations (Q4_1, Q5_1, Q4_K, Q5_K) or the sum16 (Q2_K); the other
-//     types do not read it, and any address will do.
+// M3. `sums` is the sum32 of the activations (Q4_1, Q5_1, Q4_K, Q5_K) or the sum16 (Q2_K); the
+//     other types do not read it, and any address will do.
 //
 // kernel gemm_q4_0
 //   params: power u64, status u64, weight u64, high u64, low u64, scale u64, sums u64, bias u64,
@@ -21,7 +21,8 @@
 //   registers: sm_89 96, sm_90 97, sm_100 97, sm_120 96
 //   shared: 26884
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q4_1
@@ -33,7 +34,8 @@
 //   registers: sm_89 107, sm_90 108, sm_100 108, sm_120 106
 //   shared: 27908
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q5_0
@@ -45,7 +47,8 @@
 //   registers: sm_89 97, sm_90 99, sm_100 98, sm_120 97
 //   shared: 28932
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q5_1
@@ -57,7 +60,8 @@
 //   registers: sm_89 106, sm_90 107, sm_100 108, sm_120 106
 //   shared: 29956
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q8_0
@@ -69,7 +73,8 @@
 //   registers: sm_89 96, sm_90 98, sm_100 97, sm_120 96
 //   shared: 35076
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q2_k
@@ -81,7 +86,8 @@
 //   registers: sm_89 162, sm_90 162, sm_100 160, sm_120 160
 //   shared: 23300
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q3_k
@@ -93,7 +99,8 @@
 //   registers: sm_89 117, sm_90 117, sm_100 118, sm_120 126
 //   shared: 24836
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q4_k
@@ -105,7 +112,8 @@
 //   registers: sm_89 128, sm_90 128, sm_100 128, sm_120 128
 //   shared: 26884
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q5_k
@@ -117,7 +125,8 @@
 //   registers: sm_89 128, sm_90 128, sm_100 128, sm_120 128
 //   shared: 28932
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 //
 // kernel gemm_q6_k
@@ -129,7 +138,8 @@
 //   registers: sm_89 122, sm_90 123, sm_100 123, sm_120 126
 //   shared: 30980
 //   roof: operations (2 matrix instructions and 12 others for 16 x 8 x 32 products)
-//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r, token 32 * ctaid.y + 8 j + 2 t + a
+//   index map: affine; feature 64 * ctaid.x + 16 * warp + g + 8 r,
+//           token 32 * ctaid.y + 8 j + 2 t + a
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
 #include "macros.inc"
 #include "blocks.inc"
@@ -155,8 +165,8 @@ SHARED_POWER_WORD
 
 // --- copying and loading ---
 
-// Issues the copies of a plane's group: 32 tokens of 16 chunks, four chunks a thread. A chunk past k
-// is not copied and not read. `name` is the parameter, half 0 or 1 the place in shared memory.
+// Issues the copies of a plane's group: 32 tokens of 16 chunks, four chunks a thread. A chunk past
+// k is not copied and not read. `name` is the parameter, half 0 or 1 the place in shared memory.
 #define COPY_PLANE(name, half) \
     COPY_CHUNK(name, half, 0) COPY_CHUNK(name, half, 1) COPY_CHUNK(name, half, 2) \
     COPY_CHUNK(name, half, 3)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators 4 and 6 of docs/contract.md for one to a few tokens: quantised weights read in place,
 // integer sums by dp4a on the byte planes of the activations (quantize_q16_planes). gemv.inc draws
-// who owns what; blocks.inc knows the weight types. The kernels of one token are for decoding a single
-// sequence; those of four take any number of tokens, four to a block, and share the weights' way
-// from memory among them.
+// who owns what; blocks.inc knows the weight types. The kernels of one token are for decoding a
+// single sequence; those of four take any number of tokens, four to a block, and share the weights'
+// way from memory among them.
 //
-// V1. The value of a group is computed by one lane, block sums exact, the f32 chain in the contract's
-//     order; totals take the groups in ascending order. No result depends on WARPS, TOKENS or n_tokens.
+// V1. The value of a group is computed by one lane, block sums exact, the f32 chain in the
+//     contract's order; totals take the groups in ascending order. No result depends on WARPS,
+//     TOKENS or n_tokens.
 // V2. k is a multiple of the type's block; weight begins at a multiple of 4 bytes, rows at any even
 //     address; nothing in front of or behind the tensor is read.
-// V3. `sums` is the sum32 of the activations (Q4_1, Q5_1, Q4_K, Q5_K) or the sum16 (Q2_K); the other
-//     types do not read it, and any address will do.
+// V3. `sums` is the sum32 of the activations (Q4_1, Q5_1, Q4_K, Q5_K) or the sum16 (Q2_K); the
+//     other types do not read it, and any address will do.
 //
 // Barriers: per unit two of a warp, stated at their places; per segment two of the block.
 //
@@ -284,8 +285,8 @@ SHARED_POWER_WORD
 
 // --- block sums ---
 
-// hi = sum of w x high, lo = sum of w x low over 16 elements of token t from element %e + at on, the
-// weights in w<i0> .. w<i3>.
+// hi = sum of w x high, lo = sum of w x low over 16 elements of token t from element %e + at on,
+// the weights in w<i0> .. w<i3>.
 #define DOT_16(sum, t, at, w0, w1, w2, w3)            \
     {                                                 \
         .reg .u64 %g;                                 \

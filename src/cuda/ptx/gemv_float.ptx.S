@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators 5 and 6 of docs/contract.md: weights of F16, BF16 and F32, one fma chain per group of 256.
+// Operators 5 and 6 of docs/contract.md: weights of F16, BF16 and F32, one fma chain per group of
+// 256.
 //
-// A block owns 8 weight rows and TOKENS tokens; thread i takes (row i mod 8, group i / 8) and every 16th
-// group from there on, all tokens, one chain each, from global memory: a thread reads its 256
+// A block owns 8 weight rows and TOKENS tokens; thread i takes (row i mod 8, group i / 8) and every
+// 16th group from there on, all tokens, one chain each, from global memory: a thread reads its 256
 // weights one after the other, 16 bytes at a time where the row is aligned to that. Group values go
-// to s_values[group of the segment][token][row]; after a barrier one thread per (row, token) adds them
-// in ascending order. A segment is 64 groups, then the next.
+// to s_values[group of the segment][token][row]; after a barrier one thread per (row, token) adds
+// them in ascending order. A segment is 64 groups, then the next.
 //
 // G1. An element past k is no step of a chain. No result depends on TOKENS or n_tokens.
 // G2. The kernels of four tokens take any number of them, four to a block; they read the weights

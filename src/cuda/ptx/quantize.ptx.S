@@ -23,7 +23,8 @@
 //   aligned: x and a rows 16 bytes; scale, sum16, sum32 4 bytes
 //
 // kernel quantize_q16_planes
-//   params: power u64, status u64, x u64, high u64, low u64, scale u64, sum16 u64, sum32 u64, n u32,
+//   params: power u64, status u64, x u64, high u64, low u64, scale u64, sum16 u64, sum32 u64, n
+//         u32,
 //           x_stride u32, plane_stride u32, scale_stride u32, sum_stride u32
 //   grid: rows, ceil(ceil(n / 256) / 4)
 //   block: 128
