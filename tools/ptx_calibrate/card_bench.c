@@ -210,10 +210,9 @@ static void bench_attention(driver_handle module, u32 rows, u32 context, bool pr
         merge.grid[0] = rows, merge.grid[1] = n_head, merge.grid[2] = 1;
         merge.block = 256;
         double merge_us = microseconds(&merge, 10);
-        printf(
-            "flash_attention_paged_split %u sequences of %u: %.1f us (%.0f GB/s of the cache), "
-            "merge %.1f us\n",
-            rows, context, us, bytes / us * 1e-3, merge_us);
+        printf("flash_attention_paged_split %u sequences of %u: %.1f us (%.0f GB/s of the cache), "
+               "merge %.1f us\n",
+               rows, context, us, bytes / us * 1e-3, merge_us);
     }
     free(words);
     fflush(stdout);
