@@ -3,6 +3,7 @@
 # make check        every test (./check installs what is missing first)
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
+# make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -171,6 +172,42 @@ $(BUILD)/cov/fuzz_%: $(BUILD)/cov/tests/fuzz_%.o $(COV_CORE)
 fuzz-coverage: $(COV_FUZZERS)
 	@python3 tools/fuzz.py --coverage $^
 
+# --- kernels without a GPU (docs/ptxcheck.md) ---
+# The checker is hosted; it links the reference operators, which say what kernels must compute.
+PTXCHECK_FLAGS := $(COMMON) -O2 -g -D_GNU_SOURCE
+PTXCHECK_ASAN_FLAGS := $(PTXCHECK_FLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
+PTXCHECK_SOURCES := $(wildcard tools/ptxcheck/*.c) src/ops/reference.c src/ops/dtype.c \
+                    src/freestanding/math.c
+PTX_MODULES := $(patsubst src/cuda/ptx/%.ptx.S,$(BUILD)/ptx/%.ptx,$(wildcard src/cuda/ptx/*.ptx.S))
+
+$(BUILD)/ptxcheck-objects/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(PTXCHECK_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/ptxcheck-asan-objects/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(PTXCHECK_ASAN_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/ptxcheck: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-objects/%.o)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ -lm
+
+$(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan-objects/%.o)
+	@echo '  LINK $@'
+	@$(CC) $(PTXCHECK_ASAN_FLAGS) -o $@ $^ -lm
+
+# Line markers stay, so that every report names a line of the source.
+$(BUILD)/ptx/%.ptx: src/cuda/ptx/%.ptx.S
+	@mkdir -p $(@D)
+	@$(CC) -E -x assembler-with-cpp -undef -nostdinc -MMD -MP -MT $@ -MF $(@:.ptx=.d) -o $@ $<
+
+.PHONY: ptxcheck ptx-modules
+ptx-modules: $(PTX_MODULES)
+ptxcheck: $(BUILD)/ptxcheck $(BUILD)/ptxcheck-asan $(PTX_MODULES)
+	@python3 tools/ptxcheck.py
+
 check:
 	@python3 tools/check.py
 
@@ -207,7 +244,13 @@ $(BUILD)/tidy/cppcheck.ok: $(TIDY_SOURCES) $(wildcard src/*/*.h)
 	    -D__ORDER_LITTLE_ENDIAN__=1234 -DSOV_VERSION='""' $(TIDY_SOURCES)
 	@touch $@
 
-tidy: $(TIDY_STAMPS) $(BUILD)/tidy/cppcheck.ok
+TIDY_TOOLS := $(patsubst %.c,$(BUILD)/tidy/%.ok,$(wildcard tools/ptxcheck/*.c))
+$(TIDY_TOOLS): $(BUILD)/tidy/%.ok: %.c .clang-tidy $(wildcard tools/ptxcheck/*.h)
+	@mkdir -p $(@D)
+	@clang-tidy --quiet $< -- $(PTXCHECK_FLAGS) > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@touch $@
+
+tidy: $(TIDY_STAMPS) $(TIDY_TOOLS) $(BUILD)/tidy/cppcheck.ok
 	@python3 tools/tidy.py
 
 install: $(BUILD)/sov

@@ -77,6 +77,17 @@ def venv_python():
     return str(venv / "bin/python")
 
 
+def provide_ptxas(python):
+    """The ptxas of tests/test_ptx.py, from PyPI where no toolkit of its version is installed. Only
+    the program is wanted, so its package comes without what that asks for."""
+    finder = ("import sys; sys.path.insert(0, 'tests'); import test_ptx; "
+              "sys.exit(test_ptx.find_ptxas() is None)")
+    if subprocess.run([python, "-c", finder], cwd=ROOT).returncode != 0:
+        print("installing: the ptxas of PyPI", flush=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "-r",
+                        str(ROOT / "tests/requirements-ptxas.txt")], check=True)
+
+
 def model_environment(totals, env):
     """Fetches the real models; tests that need one skip aloud when it cannot be had."""
     for variable, name in (("SOV_MODEL", "smollm2"), ("SOV_MODEL_GEMMA", "gemma3")):
@@ -105,6 +116,7 @@ def main():
     limit = 3000 if full else 600
     totals = Totals()
     python = venv_python()
+    provide_ptxas(python)
     model_environment(totals, env)
     if "SOV_MODEL" in env:
         env["SOV_TEST_SMOLLM2"] = env["SOV_MODEL"]
@@ -125,6 +137,7 @@ def main():
                                "tests"], True, env, limit)
         run(totals, "fuzz", ["make", "-s", jobs, "fuzz-full" if full else "fuzz"], False, env, limit)
     run(totals, "proofs", ["tools/proofs.sh"], True, env, limit)
+    run(totals, "ptxcheck", ["make", "-s", jobs, "ptxcheck"], True, env, limit)
     run(totals, "windows objects", ["make", "-s", jobs, "windows-objects"], False, env, limit)
     run(totals, "tidy", ["make", "-s", jobs, "tidy"], False, env, limit)
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""
