@@ -27,7 +27,7 @@ PLATFORM_CALLS = {
     "read", "write", "open", "close", "fstat", "mmap", "mprotect", "munmap", "rt_sigaction",
     "rt_sigprocmask", "rt_sigreturn", "ioctl", "getpid", "clone", "exit", "gettid", "futex",
     "sched_getaffinity", "clock_gettime", "exit_group", "tgkill", "ppoll", "pread64", "getdents64",
-    "ftruncate", "flock", "getrandom",
+    "ftruncate", "flock", "getrandom", "madvise", "sched_setaffinity",
 }
 COMPILER_HEADERS = {
     "limits.h", "stdarg.h", "stdbool.h", "stddef.h", "stdint.h", "float.h", "stdalign.h",

@@ -14,6 +14,7 @@
 #define PROMPT_SEED 12345u
 #define TOKENS_MAX 65536u // of a prompt, of a depth, of generated tokens
 #define WARMUP_STEPS 8u
+#define SPARE_BLOCKS 3u
 #define THREADS_DEFAULT 0 // resolved by the engine
 
 struct bench_options {
@@ -359,7 +360,7 @@ int cli_bench(const struct command *command, const struct platform_start *start)
                                engine->context);
     }
     engine->max_seqs = largest(&o.batches);
-    engine->kv_blocks = engine->max_seqs *
-                        ((engine->context + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE);
+    // Enough that no sequence waits for another one's blocks: a context and some to spare each.
+    engine->kv_blocks = engine->max_seqs * (engine->context / SOV_KV_BLOCK_SIZE + SPARE_BLOCKS);
     return run_bench(&o);
 }
