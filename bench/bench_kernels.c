@@ -231,26 +231,39 @@ static void bench_gemm(void) {
 
 struct attention_call {
     struct attention_args args;
-    u32 n_units;
+    u32 n_units, n_layers;
+    usize plane_bytes;
 };
 
+// Layers take turns, as in a model.
 static void run_attention(const void *context) {
+    static u32 turn;
     const struct attention_call *call = context;
-    u32 failed = bench.table.attention(&call->args, 0, call->n_units, bench.scratch);
+    struct attention_args args = call->args;
+    usize at = turn++ % call->n_layers * call->plane_bytes;
+    args.kv.k += at;
+    args.kv.v += at;
+    u32 failed = bench.table.attention(&args, 0, call->n_units, bench.scratch);
     assert(failed == 0);
 }
 
-static void attention_line(u32 n_head, u32 n_head_kv, u32 head_dim, u32 position, u32 n_rows) {
+static void attention_line(u32 n_layers, u32 n_head, u32 n_head_kv, u32 head_dim, u32 position,
+                           u32 n_rows) {
     static u32 table[N_POSITIONS / OP_KV_BLOCK_TOKENS], positions[N_POSITIONS], slots[N_POSITIONS];
     static struct attention_tile tiles[N_POSITIONS];
     char memory[80];
     struct text name = TEXT_OVER_ARRAY(memory);
     u32 n = n_head_kv * head_dim, n_tiles = 0;
-    usize bytes = (usize)N_POSITIONS * n * 2, out_bytes = (usize)n_rows * n_head * head_dim * 2;
+    usize plane_bytes = (usize)N_POSITIONS * n * 2, bytes = plane_bytes * n_layers;
+    usize out_bytes = (usize)n_rows * n_head * head_dim * 2;
     f16 *k = take(bytes), *v = take(bytes), *out = take(out_bytes);
-    for (usize i = 0; i < bytes / 2; i++) {
+    for (usize i = 0; i < plane_bytes / 2; i++) {
         k[i] = (f16)(0x2c00 + next_random() % 0x1000);
         v[i] = (f16)(0x2c00 + next_random() % 0x1000);
+    }
+    for (u32 i = 1; i < n_layers; i++) {
+        memcpy(k + i * plane_bytes / 2, k, plane_bytes);
+        memcpy(v + i * plane_bytes / 2, v, plane_bytes);
     }
     for (u32 i = 0; i < COUNT_OF(table); i++) table[i] = i ^ 1;
     for (u32 i = 0; i < n_rows; i++) positions[i] = position + i;
@@ -267,9 +280,11 @@ static void attention_line(u32 n_head, u32 n_head_kv, u32 head_dim, u32 position
                  .positions = positions, .slots = slots, .tiles = tiles, .scale = 0.125f,
                  .out = out, .out_stride = n_head * head_dim},
         .n_units = n_tiles * n_head_kv,
+        .n_layers = n_layers,
+        .plane_bytes = plane_bytes,
     };
-    text_format(&name, "attention %u/%u x %u, position %u, %u rows", n_head, n_head_kv, head_dim,
-                position, n_rows);
+    text_format(&name, "attention %u/%u x %u, position %u, %u rows%s", n_head, n_head_kv, head_dim,
+                position, n_rows, n_layers > 1 ? ", memory" : "");
     report(memory, "us", 0.0, run_attention, &call);
     platform_memory_unmap(k, bytes);
     platform_memory_unmap(v, bytes);
@@ -278,15 +293,18 @@ static void attention_line(u32 n_head, u32 n_head_kv, u32 head_dim, u32 position
 
 static void bench_attention(void) {
     static const u32 positions[] = {15, 127, 511, 1023, 2047, 4095, 8191};
-    for (u32 i = 0; i < COUNT_OF(positions); i++) attention_line(9, 3, 64, positions[i], 1);
-    attention_line(9, 3, 64, 0, 128);
-    attention_line(9, 3, 64, 1024, 128);
-    attention_line(9, 3, 64, 8064, 128);
-    attention_line(4, 1, 256, 511, 1); // Gemma 3 270M
-    attention_line(4, 1, 256, 8191, 1);
-    attention_line(4, 1, 256, 384, 128);
-    attention_line(32, 8, 128, 1023, 1);
-    attention_line(32, 8, 128, 896, 128);
+    for (u32 i = 0; i < COUNT_OF(positions); i++) attention_line(1, 9, 3, 64, positions[i], 1);
+    attention_line(30, 9, 3, 64, 4095, 1);
+    attention_line(30, 9, 3, 64, 8191, 1);
+    attention_line(1, 9, 3, 64, 0, 128);
+    attention_line(1, 9, 3, 64, 1024, 128);
+    attention_line(1, 9, 3, 64, 8064, 128);
+    attention_line(1, 4, 1, 256, 511, 1); // Gemma 3 270M
+    attention_line(1, 4, 1, 256, 8191, 1);
+    attention_line(18, 4, 1, 256, 8191, 1);
+    attention_line(1, 4, 1, 256, 384, 128);
+    attention_line(1, 32, 8, 128, 1023, 1);
+    attention_line(1, 32, 8, 128, 896, 128);
 }
 
 // --- the rest ---

@@ -257,7 +257,8 @@ static const u32 row_counts[] = {1, 7, 8, 9, 15, 16, 17, 24, 40};
 static const u32 token_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 17, 33};
 static const u32 k_of_blocks[] = {32, 64, 96, 256, 288, 576, 1536};
 static const u32 k_of_super_blocks[] = {256, 512, 768, 1536};
-static const u32 k_of_floats[] = {1, 2, 7, 8, 9, 31, 64, 255, 256, 257, 300, 576, 1536};
+static const u32 k_of_floats[] = {1,   2,   7,   8,   9,    31,   64,
+                                   255, 256, 257, 300, 576, 1024, 1536};
 
 // All of tokens x rows x k, or for every number of tokens a few of the others.
 static void check_gemm_shapes(enum dtype type, const u32 *k, usize n_k) {

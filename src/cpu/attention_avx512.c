@@ -30,7 +30,7 @@
 #define TOKEN_BLOCKS (OP_CHUNK / BLOCK)
 #define DIMS_STEP 32u         // of a transpose
 #define DIRECT_QUERIES_MAX 4u // with more, the keys are worth transposing once
-#define AHEAD_BLOCKS 2u       // between what is prefetched and what is read
+#define AHEAD_BLOCKS 6u       // between what is prefetched and what is read
 #define NO_BLOCK 0xffffffffu
 // Rows of the arrays below start at different sets of L1.
 #define DIM_STRIDE (OP_HEAD_DIM_MAX + BLOCK)
@@ -103,13 +103,14 @@ KERNEL_INLINE struct rows block_keys(const struct batch *b, u32 block) {
     return (struct rows){b->args->kv.k + b->s->block[block], b->args->kv.token_stride};
 }
 
-// Prefetches a key and its value AHEAD_BLOCKS after row r of a block, from the byte-th on. Rows of
-// one head are short and far apart, so the hardware does not follow them; and a prefetch that finds
-// the miss buffers full is dropped, so they come between transposes.
-KERNEL_INLINE void prefetch_row(const struct batch *b, u32 block, u32 r, usize byte) {
+// Prefetches row r of a block of a plane AHEAD_BLOCKS on, from the byte-th on, into L2. Rows of one
+// head are short and far apart, so the hardware does not follow them; and a prefetch that finds the
+// miss buffers full is dropped, so they come a few at a time, where there is other work to do.
+// (Into L1 instead, decoding out of memory takes 1.8 times as long.)
+KERNEL_INLINE void prefetch_row(const struct batch *b, const u8 *plane, u32 block, u32 r,
+                                usize byte) {
     usize at = b->s->block[block + AHEAD_BLOCKS] + r * b->args->kv.token_stride + byte;
-    _mm_prefetch((const char *)b->args->kv.k + at, _MM_HINT_T0);
-    _mm_prefetch((const char *)b->args->kv.v + at, _MM_HINT_T1);
+    _mm_prefetch((const char *)plane + at, _MM_HINT_T1);
 }
 
 // 16 rows of head_dim halves, widened, to columns of 16 that start `stride` <= 16 elements apart:
@@ -126,7 +127,9 @@ KERNEL_INLINE void stage_columns(const struct batch *b, u32 block, struct rows r
         for (u32 c = 0; c < DIMS_STEP; c++) {
             if (j + c >= head_dim) break;
             store_f32x16(to + (usize)(j + c) * stride, widen_f16x16(column_of_pairs(pair, c)));
-            if (block != NO_BLOCK && c % 2 == 1) prefetch_row(b, block, c / 2, 2 * (usize)j);
+            if (block == NO_BLOCK || c % 2 == 0) continue;
+            prefetch_row(b, b->args->kv.k, block, c / 2, 2 * (usize)j);
+            prefetch_row(b, b->args->kv.v, block, c / 2, 2 * (usize)j);
         }
     }
 }
@@ -229,7 +232,7 @@ KERNEL_INLINE void score_direct_step(u32 n_queries, const struct batch *b, u32 b
             dot[i] = _mm512_fmadd_ps(value, column, dot[i]);
             KEEP_IN_ZMM(dot[i]);
         }
-        if (c % 2 == 1) prefetch_row(b, block, c / 2, 2 * (usize)j);
+        if (c % 2 == 1) prefetch_row(b, b->args->kv.k, block, c / 2, 2 * (usize)j);
     }
 }
 
@@ -375,6 +378,12 @@ KERNEL_INLINE void value_tile(u32 n_queries, u32 n_vectors, const struct batch *
         __m512 value[8];
         if (t % BLOCK == 0 || row == NULL) {
             row = b->args->kv.v + s->block[t / BLOCK] + t % BLOCK * stride + 2 * (usize)first;
+        }
+        if (n_queries <= DIRECT_QUERIES_MAX) { // nobody else has
+            for (u32 c = 0; c < n_vectors; c += 2) {
+                prefetch_row(b, b->args->kv.v, t / BLOCK, t % BLOCK,
+                             2 * (usize)(first + c * BLOCK));
+            }
         }
         UNROLL_FULLY
         for (u32 c = 0; c < n_vectors; c++) {
