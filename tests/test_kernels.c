@@ -301,6 +301,9 @@ static void gemm_many_tokens(void) {
         check_gemm(types[i], &(struct gemm_shape){.n_rows = 3, .k = 256, .n_tokens = 1031});
     }
     // More rows than the float kernels keep totals of, in groups of odd length.
+    // Rows too long for a kernel to keep something of every group and token in its scratch.
+    check_gemm(DTYPE_Q8_0, &(struct gemm_shape){.n_rows = 3, .k = 40960, .n_tokens = 16});
+    check_gemm(DTYPE_Q4_K, &(struct gemm_shape){.n_rows = 2, .k = 1 << 20, .n_tokens = 1});
     check_gemm(DTYPE_F16, &(struct gemm_shape){.n_rows = 150, .k = 300, .n_tokens = 270});
     check_gemm(DTYPE_BF16, &(struct gemm_shape){.n_rows = 137, .k = 259, .n_tokens = 14});
     check_gemm(DTYPE_F32, &(struct gemm_shape){.n_rows = 150, .k = 270, .n_tokens = 23});

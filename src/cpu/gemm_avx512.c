@@ -571,6 +571,12 @@ struct few_scratch {
 };
 #define FEW_PLANES_MAX ((OP_SCRATCH_BYTES - sizeof(struct few_scratch)) / sizeof(struct planes))
 
+// Whether the planes of all tokens fit the scratch: 39,000 elements of a row for 16 tokens.
+KERNEL_INLINE bool planes_fit(const struct gemm_args *args) {
+    usize n_groups = (args->k + OP_GROUP - 1) / OP_GROUP;
+    return n_groups * args->n_tokens <= FEW_PLANES_MAX;
+}
+
 KERNEL_INLINE void split_group(enum dtype type, const struct token_group *x, u32 n_blocks,
                                struct planes *to) {
     i32 zero = zero_point(type);
@@ -1083,9 +1089,10 @@ static gemm_many_fn *const gemm_many_of[] = {
     u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {    \
         assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
         if (begin >= end || args->n_tokens == 0) return 0;                                         \
-        if (args->n_tokens == 1) {                                                                 \
+        bool is_few = args->n_tokens <= few_tokens(type) && planes_fit(args);                      \
+        if (is_few && args->n_tokens == 1) {                                                       \
             gemm_few(type, 1, args, begin, end, scratch);                                          \
-        } else if (args->n_tokens <= few_tokens(type)) {                                           \
+        } else if (is_few) {                                                                       \
             gemm_few(type, args->n_tokens, args, begin, end, scratch);                             \
         } else {                                                                                   \
             gemm_many_of[form_of(type)](unpack_tile_##name, group_bytes_of(type), args, begin,     \
