@@ -461,6 +461,51 @@ static void long_spools_are_indexed(void) {
     CHECK(platform_memory_mapped() == mapped);
 }
 
+struct race {
+    struct spool *spool;
+    u32 n_events, is_done;
+};
+
+static void write_fast(void *argument) {
+    struct race *race = argument;
+    struct event_chain chain = chain_of(9, 9);
+    for (u32 i = 0; i < race->n_events; i++) {
+        struct sov_event event = event_at(i, race->n_events, 1);
+        event_seal(&chain, &event);
+        enum sov_status status = spool_append(race->spool, &event, 0, NULL);
+        if (status == SOV_OK) status = spool_flush(race->spool, NULL);
+        if (status != SOV_OK) break;
+    }
+    __atomic_store_n(&race->is_done, 1, __ATOMIC_RELEASE);
+}
+
+// A reader that looks at the end while events arrive there sees all of them, and never damage.
+static void reading_races_with_writing(void) {
+    write_file((struct str){NULL, 0});
+    struct race race = {.spool = new_spool(), .n_events = test_option("FULL") != NULL ? 200000 : 20000};
+    struct sov_fault fault = {0};
+    static struct spool_reader reader;
+    struct platform_thread *writer = NULL;
+    CHECK(spool_open(race.spool, scratch, &fault) == SOV_OK);
+    CHECK(spool_reader_open(&reader, scratch, &fault) == SOV_OK);
+    CHECK(platform_thread_start(write_fast, &race, &writer, &fault) == SOV_OK);
+    u32 n = 0;
+    enum sov_status status = SOV_OK;
+    for (bool ends = false; status == SOV_OK && !ends;) {
+        struct spool_record record;
+        enum spool_found found = SPOOL_END;
+        bool is_done = __atomic_load_n(&race.is_done, __ATOMIC_ACQUIRE) != 0;
+        status = spool_read(&reader, &record, &found, &fault);
+        if (status == SOV_OK && found == SPOOL_EVENT) n++;
+        ends = is_done && found != SPOOL_EVENT;
+    }
+    platform_thread_join(writer);
+    CHECK_MSG(status == SOV_OK, "after %u events: %s", n, fault.message);
+    CHECK(n == race.n_events);
+    spool_reader_close(&reader);
+    spool_close(race.spool);
+}
+
 static void names_are_known(void) {
     CHECK(str_equal(str_from_z(event_type_name(EVENT_FINISHED)), STR("finished")));
     CHECK(str_equal(str_from_z(event_type_name((enum event_type)9)), STR("?")));
@@ -497,6 +542,7 @@ static void write_slowly(void) {
 }
 
 static const struct test_case cases[] = {
+    {"reading_races_with_writing", reading_races_with_writing},
     {"digests_are_those_of_another_program", digests_are_those_of_another_program},
     {"events_are_read_as_they_were_written", events_are_read_as_they_were_written},
     {"contradictions_are_refused", contradictions_are_refused},

@@ -13,13 +13,18 @@ import sov
 ARGUMENTS = ["-p", "The harbour was small, and", "-n", "120", "--ignore-eos", "--seed", "3", "-t", "1"]
 
 
-def supplies(folder, battery=None, mains=None):
-    """battery: (status, capacity); mains: online."""
+def supplies(folder, battery=None, mains=None, mouse=None):
+    """battery, mouse: (status, capacity); mains: online."""
     folder.mkdir()
     if battery is not None:
         (folder / "BAT0").mkdir()
         for name, text in (("type", "Battery"), ("status", battery[0]), ("capacity", battery[1])):
             (folder / "BAT0" / name).write_text(f"{text}\n")
+    if mouse is not None:
+        supplies(folder / "tmp", mouse)
+        (folder / "tmp/BAT0/scope").write_text("Device\n")
+        (folder / "tmp/BAT0").rename(folder / "hidpp_battery_0")
+        (folder / "tmp").rmdir()
     if mains is not None:
         (folder / "AC").mkdir()
         (folder / "AC/type").write_text("Mains\n")
@@ -51,7 +56,18 @@ def test_low_battery(tmp_path):
     (None, None, False),
 ])
 def test_folder(tmp_path, battery, mains, low):
-    folder = supplies(tmp_path / "supplies", battery, mains)
+    check_folder(supplies(tmp_path / "supplies", battery, mains), low)
+
+
+def test_battery_of_a_mouse(tmp_path):
+    """A device's own battery says nothing of the machine's."""
+    mouse = ("Discharging", "5")
+    check_folder(supplies(tmp_path / "desktop", mouse=mouse), False)
+    check_folder(supplies(tmp_path / "low", ("Discharging", "9"), "0", mouse), True)
+    check_folder(supplies(tmp_path / "full", ("Discharging", "90"), "0", mouse), False)
+
+
+def check_folder(folder, low):
     for flavour in ("free", "asan"):
         subprocess.run([sov.BUILD / flavour / "test_power", "folders", f"FOLDER={folder}",
                         f"LOW={int(low)}"], check=True, stdout=subprocess.DEVNULL)

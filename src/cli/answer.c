@@ -128,7 +128,7 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
             status = take(x, &report.outputs[i], fault);
         }
         x->n_computed += report.n_rows;
-        if (report.is_suspended) platform_sleep(SESSION_SUSPENDED_NS);
+        if (inputs.power == POWER_SUSPEND) platform_sleep(SESSION_SUSPENDED_NS);
         if (answer->n_ids == 0 && !x->has_ended) {
             show_prefill(x->shows_prefill, answer->n_cached + x->n_computed, answer->n_prompt);
         }

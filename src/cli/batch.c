@@ -318,8 +318,12 @@ static void publish(struct batch *b, const struct engine_report *report) {
     for (u32 i = 0; i < report->n_outputs && status == SOV_OK; i++) {
         const struct engine_output *output = &report->outputs[i];
         struct batch_slot *slot = slot_of(b, output->sequence);
-        // Whoever is cancelled here has not ended: the same run, begun again, goes on with it.
-        if (slot->fault.status != SOV_OK || output->event.finish == FINISH_CANCEL) continue;
+        // Whoever is cancelled or failed here has not ended: the same run, begun again, goes on
+        // with it.
+        if (slot->fault.status != SOV_OK || output->event.finish == FINISH_CANCEL ||
+            output->event.finish == FINISH_FAILED) {
+            continue;
+        }
         status = spool_append(b->spool, &output->event, now, &fault);
         if (status != SOV_ERR_INTEGRITY) continue;
         slot->fault = fault;
@@ -437,7 +441,7 @@ static enum sov_status run_steps(struct batch *b, bool *is_cancelled, struct sov
         u32 n_live = b->n_live;
         for (u32 i = 0; i < report.n_outputs; i++) take_output(b, &report.outputs[i]);
         if (b->n_live < n_live) output_flush(b->out);
-        if (report.is_suspended) platform_sleep(SESSION_SUSPENDED_NS);
+        if (inputs.power == POWER_SUSPEND) platform_sleep(SESSION_SUSPENDED_NS);
         show_progress(b);
     }
     return SOV_OK;

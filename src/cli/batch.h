@@ -36,6 +36,7 @@ struct batch_request {
     struct batch_id id;
     u32 prompt, tokens, messages; // nodes; all but one are JSON_NONE
     u32 max_tokens;               // 0: to the end of the context
+    bool has_max_tokens;          // while it is read: it has two names
     bool ignore_end, wants_logprobs;
     u32 n_logprobs;
     struct sample_params sampling; // its biases point to `biases`

@@ -268,6 +268,10 @@ static enum sov_status read_field(const struct field *field, const struct json *
         r->messages = node;
         return kind == JSON_ARRAY ? SOV_OK : wrong(name, "an array", json, node, fault);
     case FIELD_MAX_TOKENS:
+        if (r->has_max_tokens) {
+            return fault_set(fault, SOV_ERR_ARGUMENT, "max_tokens and max_completion_tokens");
+        }
+        r->has_max_tokens = true;
         return read_u32(json, node, name, 1, MODEL_CONTEXT_MAX, &r->max_tokens, fault);
     case FIELD_F32: return read_f32(json, node, name, (f32 *)(void *)sampling, fault);
     case FIELD_I32: return read_i32(json, node, name, (i32 *)(void *)sampling, fault);
@@ -377,7 +381,7 @@ enum sov_status batch_request_parse(const struct json *json, struct batch_reques
     r->id = (struct batch_id){0};
     r->prompt = r->tokens = r->messages = JSON_NONE;
     r->max_tokens = r->n_logprobs = r->n_stops = 0;
-    r->ignore_end = r->wants_logprobs = false;
+    r->ignore_end = r->wants_logprobs = r->has_max_tokens = false;
     if (json->nodes[0].kind != JSON_OBJECT) return wrong("the line", "an object", json, 0, fault);
     u32 body = 0;
     enum sov_status status = SOV_OK;

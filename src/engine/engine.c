@@ -494,7 +494,8 @@ static void complete(struct engine *engine, const struct sched_rows *rows, u32 n
         s->n_tokens = n_tokens; // the phase ends with the history that was computed
         sched_computed(&engine->scheduler, rows[i].slot, rows[i].n);
         s->n_tokens += has_token;
-        q->n_failures = 0;
+        // What is decoded ahead of a receipt is no success yet: the receipt may fail for ever.
+        if (!s->is_prepared) q->n_failures = 0;
         commit_kv(engine, q);
         bool is_boundary = has_token && (s->n_tokens - s->n_prompt) % ENGINE_CHECKPOINT_TOKENS == 0;
         if (is_boundary) sched_prepared(&engine->scheduler, rows[i].slot, true);

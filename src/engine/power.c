@@ -54,6 +54,7 @@ bool power_battery_is_low(const char *folder) {
     bool low = false, on_mains = false;
     if (platform_folder_names(folder, names, sizeof names, &n_bytes, NULL) != SOV_OK) return false;
     for (const char *name = names; name < names + n_bytes; name += str_from_z(name).len + 1) {
+        if (value_is(folder, name, "scope", STR("Device"))) continue; // of a mouse, say
         if (value_is(folder, name, "type", STR("Battery"))) {
             u64 percent = 100;
             bool known = text_parse_u64(read_value(folder, name, "capacity", buffer), &percent);

@@ -150,7 +150,17 @@ enum sov_status spool_read(struct spool_reader *reader, struct spool_record *rec
         status = fetch_frame(reader, reader->offset, &frame, fault);
     }
     if (status != SOV_OK) return status;
-    if (frame.len == 0) return look_behind(reader, found, fault);
+    if (frame.len == 0) {
+        status = look_behind(reader, found, fault);
+        if (status != SOV_ERR_INTEGRITY) return status;
+        // A writer may be at work: what follows may have come since the first look, and then the
+        // frame at the offset has come before it.
+        struct sov_fault again = {0};
+        reader->window_bytes = 0;
+        enum sov_status second = fetch_frame(reader, reader->offset, &frame, &again);
+        if (second != SOV_OK || frame.len == 0) return status;
+        *fault = (struct sov_fault){0};
+    }
     if (frame.len != SPOOL_FRAME_BYTES) {
         return fault_set(fault, SOV_ERR_FORMAT,
                          "the event at byte %llu is one of %llu bytes, this program reads %u",

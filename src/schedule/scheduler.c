@@ -179,7 +179,9 @@ static bool swap_in(struct scheduler *s, u32 slot) {
             s->hooks.failed(s->hooks.context, slot, &fault);
             return false;
         }
-        move(q, state_with_blocks(q));
+        // Spilled before its history was computed again: that goes on by chunks.
+        bool is_half = q->n_tokens > q->n_prompt && q->n_computed + 1 < q->n_tokens;
+        move(q, is_half ? SEQUENCE_RESUME : state_with_blocks(q));
     } else {
         bool is_first = q->n_tokens == q->n_prompt; // nothing but its prompt: a PREFILL again
         move(q, is_first ? SEQUENCE_PREFILL : SEQUENCE_RESUME);
