@@ -135,6 +135,14 @@ def test_same_bytes(small):
         assert answer["seed"] == line.get("seed", answer["seed"])
 
 
+def test_a_full_house(small):
+    """As many sequences as there can be, each among 255 others."""
+    lines = list(requests(300, 24, 8))
+    alone = batch(small, lines, "--max-seqs", 1, "-t", 1)
+    together = batch(small, lines, "--max-seqs", 256, "-t", 2)
+    assert sorted(alone.stdout.splitlines()) == sorted(together.stdout.splitlines())
+
+
 def test_the_same_as_alone(small):
     """What sov run says to the same prompt."""
     lines = [line for line in requests(40, 24, 40) if "prompt" in line and "stop" not in line]
