@@ -482,7 +482,8 @@ static void write_fast(void *argument) {
 // A reader that looks at the end while events arrive there sees all of them, and never damage.
 static void reading_races_with_writing(void) {
     write_file((struct str){NULL, 0});
-    struct race race = {.spool = new_spool(), .n_events = test_option("FULL") != NULL ? 200000 : 20000};
+    struct race race = {.spool = new_spool(),
+                        .n_events = test_option("FULL") != NULL ? 200000 : 20000};
     struct sov_fault fault = {0};
     static struct spool_reader reader;
     struct platform_thread *writer = NULL;

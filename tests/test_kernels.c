@@ -74,7 +74,7 @@ static void *take_copy(const void *data, usize bytes, usize lead) {
 
 // An output of n_rows rows of `stride` elements that both tables write: two copies with margins.
 struct output {
-    u8 *expected, *found; // at row 0
+    u8 *expected, *found;        // at row 0
     u32 n_rows, stride, element; // element in bytes
 };
 
@@ -161,10 +161,8 @@ static u64 one_bits(void) { return ~0ull; }
 // Quants all 0 bits, all 1 bits, or random; scales that stay finite.
 static void fill_weights(enum dtype type, u8 *weight, u64 bytes, enum weight_fill fill) {
     static u64 (*const bits[FILL_KINDS])(void) = {random_bits, zero_bits, one_bits};
-    struct weight_source source = {.bits = bits[fill],
-                                   .scale = random_scale,
-                                   .half = random_half,
-                                   .single = random_f32};
+    struct weight_source source = {
+        .bits = bits[fill], .scale = random_scale, .half = random_half, .single = random_f32};
     weights_fill(type, weight, bytes, &source);
 }
 
@@ -233,10 +231,18 @@ static void check_gemm(enum dtype type, const struct gemm_shape *shape) {
             output_copy_expected(&out);
         }
         struct gemm_args args = {
-            .weight = weight, .row_bytes = row_bytes, .type = type, .k = shape->k,
-            .n_tokens = n_tokens, .xq = act.xq, .x = act.x, .x_stride = act.x_stride,
-            .bias = below(2) == 0 ? bias : NULL, .output = (enum gemm_output)form,
-            .out = out.expected, .out_stride = out.stride,
+            .weight = weight,
+            .row_bytes = row_bytes,
+            .type = type,
+            .k = shape->k,
+            .n_tokens = n_tokens,
+            .xq = act.xq,
+            .x = act.x,
+            .x_stride = act.x_stride,
+            .bias = below(2) == 0 ? bias : NULL,
+            .output = (enum gemm_output)form,
+            .out = out.expected,
+            .out_stride = out.stride,
         };
         u32 begin = below(3) == 0 ? below(n_rows) : 0;
         u32 end = below(3) == 0 ? begin + 1 + below(n_rows - begin) : n_rows;
@@ -257,8 +263,7 @@ static const u32 row_counts[] = {1, 7, 8, 9, 15, 16, 17, 24, 40};
 static const u32 token_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 17, 33};
 static const u32 k_of_blocks[] = {32, 64, 96, 256, 288, 576, 1536};
 static const u32 k_of_super_blocks[] = {256, 512, 768, 1536};
-static const u32 k_of_floats[] = {1,   2,   7,   8,   9,    31,   64,
-                                   255, 256, 257, 300, 576, 1024, 1536};
+static const u32 k_of_floats[] = {1, 2, 7, 8, 9, 31, 64, 255, 256, 257, 300, 576, 1024, 1536};
 
 // All of tokens x rows x k, or for every number of tokens a few of the others.
 static void check_gemm_shapes(enum dtype type, const u32 *k, usize n_k) {
@@ -277,7 +282,7 @@ static void check_gemm_shapes(enum dtype type, const u32 *k, usize n_k) {
     }
 }
 
-#define GEMM_CASE(name, type, k_list)                                                              \
+#define GEMM_CASE(name, type, k_list) \
     static void name(void) { check_gemm_shapes(type, k_list, COUNT_OF(k_list)); }
 GEMM_CASE(gemm_f32, DTYPE_F32, k_of_floats)
 GEMM_CASE(gemm_f16, DTYPE_F16, k_of_floats)
@@ -300,10 +305,10 @@ static void gemm_many_tokens(void) {
     for (u32 i = 0; i < COUNT_OF(types); i++) {
         check_gemm(types[i], &(struct gemm_shape){.n_rows = 3, .k = 256, .n_tokens = 1031});
     }
-    // More rows than the float kernels keep totals of, in groups of odd length.
     // Rows too long for a kernel to keep something of every group and token in its scratch.
     check_gemm(DTYPE_Q8_0, &(struct gemm_shape){.n_rows = 3, .k = 40960, .n_tokens = 16});
     check_gemm(DTYPE_Q4_K, &(struct gemm_shape){.n_rows = 2, .k = 1 << 20, .n_tokens = 1});
+    // More rows than the float kernels keep totals of, in groups of odd length.
     check_gemm(DTYPE_F16, &(struct gemm_shape){.n_rows = 150, .k = 300, .n_tokens = 270});
     check_gemm(DTYPE_BF16, &(struct gemm_shape){.n_rows = 137, .k = 259, .n_tokens = 14});
     check_gemm(DTYPE_F32, &(struct gemm_shape){.n_rows = 150, .k = 270, .n_tokens = 23});
@@ -401,8 +406,12 @@ static void check_rmsnorm(u32 n, bool x_is_f16, u32 form, bool bad) {
     }
     if (form == 2) memcpy(out.expected, x, n_x * 2);
     output_copy_expected(&out);
-    struct rmsnorm_args args = {.x = x, .x_is_f16 = x_is_f16, .x_stride = stride, .n = n,
-                                .weight = weight, .eps = below(2) == 0 ? 1e-5f : 1e-6f};
+    struct rmsnorm_args args = {.x = x,
+                                .x_is_f16 = x_is_f16,
+                                .x_stride = stride,
+                                .n = n,
+                                .weight = weight,
+                                .eps = below(2) == 0 ? 1e-5f : 1e-6f};
     u32 begin = below(2), end = 2 + below(3), returned[2];
     for (u32 i = 0; i < 2; i++) {
         u8 *to = i == 0 ? out.expected : out.found;
@@ -446,9 +455,14 @@ static void check_rope(u32 head_dim, u32 rope_dim, bool neox, f16 bad) {
     for (u32 i = 0; i < n_positions * rope_dim; i++) {
         table[i] = (f32)below(20001) * 1e-4f - 1.0f; // of the size of a cosine
     }
-    struct rope_args args = {.x = (f16 *)x.expected, .x_stride = x.stride, .n_head = n_head,
-                             .head_dim = head_dim, .rope_dim = rope_dim, .neox = neox,
-                             .positions = positions, .table = table};
+    struct rope_args args = {.x = (f16 *)x.expected,
+                             .x_stride = x.stride,
+                             .n_head = n_head,
+                             .head_dim = head_dim,
+                             .rope_dim = rope_dim,
+                             .neox = neox,
+                             .positions = positions,
+                             .table = table};
     u32 begin = below(2), end = 2 + below(2);
     u32 expected = state.reference.rope(&args, begin, end, state.scratch);
     args.x = (f16 *)x.found;
@@ -505,8 +519,11 @@ static struct cache cache_new(u32 n_elements, u32 n_positions) {
         tables[j] = tables[i];
         tables[i] = other;
     }
-    cache.layer = (struct kv_layer){.k = cache.k, .v = cache.v, .page_stride = page_stride,
-                                    .token_stride = token_stride, .tables = tables,
+    cache.layer = (struct kv_layer){.k = cache.k,
+                                    .v = cache.v,
+                                    .page_stride = page_stride,
+                                    .token_stride = token_stride,
+                                    .tables = tables,
                                     .max_blocks = max_blocks};
     return cache;
 }
@@ -533,8 +550,14 @@ static void check_kv_write(u32 n, f16 bad) {
         positions[i] = below(n_positions);
         slots[i] = below(KV_SLOTS);
     }
-    struct kv_write_args args = {.k = k, .v = v, .k_stride = stride, .v_stride = stride, .n = n,
-                                 .kv = expected.layer, .positions = positions, .slots = slots};
+    struct kv_write_args args = {.k = k,
+                                 .v = v,
+                                 .k_stride = stride,
+                                 .v_stride = stride,
+                                 .n = n,
+                                 .kv = expected.layer,
+                                 .positions = positions,
+                                 .slots = slots};
     u32 begin = below(2), end = 3 + below(3);
     u32 wanted = state.reference.kv_write(&args, begin, end, state.scratch);
     args.kv = found.layer;
@@ -586,7 +609,8 @@ static void check_attention(const struct attention_shape *shape) {
     struct cache cache = cache_new(shape->n_head_kv * head_dim, last + 1 + below(20));
     u32 n_tokens = 1 + shape->n_rows, slot = 1 + below(KV_SLOTS - 1);
     u32 lowest = shape->window != 0 && shape->position >= shape->window
-                     ? shape->position - shape->window + 1 : 0;
+                     ? shape->position - shape->window + 1
+                     : 0;
     for (u32 t = lowest; t <= last; t++) { // all else stays NaN
         f16 *k = cache_row(&cache, cache.k, slot, t), *v = cache_row(&cache, cache.v, slot, t);
         fill_halves(k, cache.n_elements);
@@ -617,10 +641,20 @@ static void check_attention(const struct attention_shape *shape) {
     struct attention_tile tiles[2] = {{0, 1}, {1, shape->n_rows}};
     struct output out = output_new(n_tokens, stride, 2);
     struct attention_args args = {
-        .q = q, .q_stride = stride, .n_head = n_head, .n_head_kv = shape->n_head_kv,
-        .head_dim = head_dim, .kv = cache.layer, .positions = positions, .slots = slots,
-        .tiles = tiles, .scale = shape->scale, .softcap = shape->softcap, .window = shape->window,
-        .out = (f16 *)out.expected, .out_stride = out.stride,
+        .q = q,
+        .q_stride = stride,
+        .n_head = n_head,
+        .n_head_kv = shape->n_head_kv,
+        .head_dim = head_dim,
+        .kv = cache.layer,
+        .positions = positions,
+        .slots = slots,
+        .tiles = tiles,
+        .scale = shape->scale,
+        .softcap = shape->softcap,
+        .window = shape->window,
+        .out = (f16 *)out.expected,
+        .out_stride = out.stride,
     };
     text_format(&what, "head_dim %u, %u x %u heads, rows %u at %u, window %u, cap %g", head_dim,
                 shape->n_head_kv, shape->heads_per_kv, shape->n_rows, shape->position,
@@ -713,9 +747,13 @@ static void check_act(u32 form, const f16 *gates, u32 n_rows, u32 n, bool in_pla
     for (usize i = 0; i < n_all; i++) gate[i] = gates != NULL ? gates[i % n] : random_half();
     if (in_place) memcpy(out.expected, gate, n_all * 2);
     output_copy_expected(&out);
-    struct act_mul_args args = {.gate = in_place ? (f16 *)out.expected : gate, .up = up,
-                                .gate_stride = stride, .up_stride = stride, .n = n,
-                                .out = (f16 *)out.expected, .out_stride = stride};
+    struct act_mul_args args = {.gate = in_place ? (f16 *)out.expected : gate,
+                                .up = up,
+                                .gate_stride = stride,
+                                .up_stride = stride,
+                                .n = n,
+                                .out = (f16 *)out.expected,
+                                .out_stride = stride};
     u32 begin = below(n_rows), end = begin + 1 + below(n_rows - begin);
     CHECK(kernel[0](&args, begin, end, state.scratch) == 0);
     args.out = (f16 *)out.found;
@@ -756,8 +794,11 @@ static void add_and_finite(void) {
             store_f32(out.expected + 4 * j, random_f32());
         }
         output_copy_expected(&out);
-        struct add_args args = {.residual = (f32 *)out.expected, .x = x, .residual_stride = stride,
-                                .x_stride = stride, .n = n};
+        struct add_args args = {.residual = (f32 *)out.expected,
+                                .x = x,
+                                .residual_stride = stride,
+                                .x_stride = stride,
+                                .n = n};
         CHECK(state.reference.add(&args, 1, 3, state.scratch) == 0);
         args.residual = (f32 *)out.found;
         CHECK(state.fast.add(&args, 1, 3, state.scratch) == 0);
@@ -832,8 +873,12 @@ static void table(void) {
 
 // A CPU with everything, then without one thing at a time.
 static void features(void) {
-    struct cpu_words all = {.max_leaf = 7, .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u,
-                            .extended1_ecx = ~0u, .xcr0 = 0xe7};
+    struct cpu_words all = {.max_leaf = 7,
+                            .leaf1_ecx = ~0u,
+                            .leaf7_ebx = ~0u,
+                            .leaf7_ecx = ~0u,
+                            .extended1_ecx = ~0u,
+                            .xcr0 = 0xe7};
     CHECK(cpu_level_of(&all) == CPU_LEVEL_AVX512);
     static const struct {
         u32 word, bit; // word: 0 leaf1_ecx, 1 leaf7_ebx, 2 leaf7_ecx, 3 xcr0, 4 extended1_ecx
@@ -880,31 +925,31 @@ static void run_at(enum cpu_level level, void (*run)(void)) {
     run();
 }
 
-#define EACH_CASE(X) \
-    X(table) \
-    X(exponential) \
-    X(rmsnorm) \
-    X(quantize) \
-    X(gemm_f32) \
-    X(gemm_f16) \
-    X(gemm_bf16) \
-    X(gemm_q4_0) \
-    X(gemm_q4_1) \
-    X(gemm_q5_0) \
-    X(gemm_q5_1) \
-    X(gemm_q8_0) \
-    X(gemm_q2_k) \
-    X(gemm_q3_k) \
-    X(gemm_q4_k) \
-    X(gemm_q5_k) \
-    X(gemm_q6_k) \
+#define EACH_CASE(X)    \
+    X(table)            \
+    X(exponential)      \
+    X(rmsnorm)          \
+    X(quantize)         \
+    X(gemm_f32)         \
+    X(gemm_f16)         \
+    X(gemm_bf16)        \
+    X(gemm_q4_0)        \
+    X(gemm_q4_1)        \
+    X(gemm_q5_0)        \
+    X(gemm_q5_1)        \
+    X(gemm_q8_0)        \
+    X(gemm_q2_k)        \
+    X(gemm_q3_k)        \
+    X(gemm_q4_k)        \
+    X(gemm_q5_k)        \
+    X(gemm_q6_k)        \
     X(gemm_many_tokens) \
-    X(rope) \
-    X(kv_write) \
-    X(attention) \
-    X(attention_large) \
-    X(attention_merge) \
-    X(act_mul) \
+    X(rope)             \
+    X(kv_write)         \
+    X(attention)        \
+    X(attention_large)  \
+    X(attention_merge)  \
+    X(act_mul)          \
     X(add_and_finite)
 
 #define DEFINE_AT_LEVELS(name)                                             \
@@ -914,9 +959,8 @@ static void run_at(enum cpu_level level, void (*run)(void)) {
 #define ROW_AVX512(name) {#name "_avx512", case_##name##_avx512},
 EACH_CASE(DEFINE_AT_LEVELS)
 
-static const struct test_case cases[] = {
-    {"features", features}, EACH_CASE(ROW_AVX2) EACH_CASE(ROW_AVX512)
-};
+static const struct test_case cases[] = {{"features", features},
+                                         EACH_CASE(ROW_AVX2) EACH_CASE(ROW_AVX512)};
 
 int program_main(const struct platform_start *start) {
     op_fill_reference(&state.reference);

@@ -372,7 +372,47 @@ static void logprobs(void) {
     CHECK(sample_logprobs(&sampler, logits, 5, 3, &own, top) == 3 && top[0].token == 17);
 }
 
+// The greedy draw and the check for finiteness look at eight logits at once: every place of a whole
+// vector and of the rest, numbers of either sign, zeros of either sign, ties.
+static void greedy_at_every_length(void) {
+    static const f32 values[] = {-3.0f, -0.0f, 0.0f, 2.0f, -1e-40f, 1e30f, -7.0f, 2.0f};
+    static const u32 lengths[] = {1, 7, 8, 9, 15, 16, 17, 41};
+    struct sample_params params = {.repeat_penalty = 1, .top_k = 40, .top_p = 1, .seed = 1};
+    u32 state = 5;
+    f32 logits[41];
+    for (u32 l = 0; l < COUNT_OF(lengths); l++) {
+        u32 n = lengths[l];
+        use_vocab(n);
+        for (u32 round = 0; round < 400; round++) {
+            u32 n_values = 1 + round % COUNT_OF(values); // few values: ties; one: all negative
+            for (u32 i = 0; i < n; i++) {
+                state = state * 1664525u + 1013904223u;
+                logits[i] = values[(state >> 16) % n_values];
+            }
+            u32 expected = 0;
+            for (u32 i = 1; i < n; i++) {
+                if (logits[i] > logits[expected]) expected = i;
+            }
+            u32 found = draw(logits, &params, round);
+            CHECK_MSG(found == expected, "%u logits, round %u: %u, expected %u", n, round, found,
+                      expected);
+        }
+        for (u32 i = 0; i < n; i++) {
+            static const u32 forbidden[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001};
+            for (u32 k = 0; k < COUNT_OF(forbidden); k++) {
+                for (u32 j = 0; j < n; j++) logits[j] = -1.0f;
+                logits[i] = f32_from_bits(forbidden[k]);
+                u32 token = 0;
+                struct sample_draw at = {.position = 0};
+                CHECK(sov_sample_token(&sampler, logits, &params, at, &token, NULL) ==
+                      SOV_ERR_NON_FINITE);
+            }
+        }
+    }
+}
+
 static const struct test_case cases[] = {
+    {"greedy at every length", greedy_at_every_length},
     {"philox known answers", philox_known_answers},
     {"uniform", uniform_uses_position_index_and_seed},
     {"greedy takes the lowest of equals", greedy_takes_the_lowest_of_equals},

@@ -342,7 +342,7 @@ static const struct case_row key_rows[] = {
     {"embd 0", BAD, "llama.embedding_length at", {SET(U32, "llama.embedding_length", 0)}},
     {"embd 128", BAD, "tensor token_embd.weight at byte",
      {SET(U32, "llama.embedding_length", 128)}},
-    {"embd 2^20+4", UNSUPPORTED, "1048580", {SET(U32, "llama.embedding_length", 1048580)}},
+    {"embd 2^19+4", UNSUPPORTED, "524292", {SET(U32, "llama.embedding_length", 524292)}},
     {"no ffn", BAD, "feed_forward_length is missing", {DROP("llama.feed_forward_length")}},
     {"ffn 0", BAD, "feed_forward_length at", {SET(U32, "llama.feed_forward_length", 0)}},
     {"ffn 64", BAD, "tensor blk.0.ffn_gate.weight at byte",

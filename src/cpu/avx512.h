@@ -48,6 +48,26 @@ KERNEL_INLINE __mmask16 f32x16_not_finite(__m512 v) {
     return _mm512_fpclass_ps_mask(v, 0x01 | 0x08 | 0x10 | 0x80); // NaNs and both infinities
 }
 
+// --- what the matrix products share ---
+
+// Operator 6: lane i is the total of weight row `row` + i of one token; of the chosen lanes.
+KERNEL_INLINE void put_lanes(const struct gemm_args *args, u32 row, __mmask16 lanes, u32 token,
+                             __m512 total) {
+    usize at = (usize)token * args->out_stride + row;
+    if (args->bias != NULL) {
+        total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(lanes, args->bias + 4 * (usize)row));
+    }
+    if (args->output == GEMM_TO_F16) {
+        store_u16x16_some(lanes, (f16 *)args->out + at, narrow_f32x16(total));
+        return;
+    }
+    f32 *out = (f32 *)args->out + at;
+    if (args->output == GEMM_ADD_F32) {
+        total = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, out), total);
+    }
+    _mm512_mask_storeu_ps(out, lanes, total);
+}
+
 // --- transposes ---
 
 // 8 rows of 32 halves: 128-bit lane l of column[c] is element 8 l + c of rows 0 to 7.

@@ -22,20 +22,9 @@
 //     the bounds hold for them too.
 // G3. Each block is read by loads that lie inside it (V1).
 #include "cpu/avx2.h"
+#include "cpu/gemm.h"
 
-#define GROUP_BLOCKS (OP_GROUP / 32)
 #define FEW_TOKENS_MAX 5 // from 6 tokens on the transposed tile wins, for all types
-#define GROUP_PAIRS (OP_GROUP / 2)
-
-// How a group's integer sums become its value (the table of operator 4).
-enum group_form {
-    FORM_D,       // Q4_0 Q5_0 Q8_0: S = fma(d, isum, S) per 32
-    FORM_D_M,     // Q4_1 Q5_1: and S = fma(m, asum, S)
-    FORM_SC_MIN,  // Q4_K Q5_K: S = fma(sc, isum, S) per 32, M = sum of mn * asum per 32
-    FORM_SC_16,   // Q6_K: S = fma(sc, isum, S) per 16
-    FORM_INT,     // Q3_K: S = one integer
-    FORM_INT_MIN, // Q2_K: S = one integer, M = sum of mn * asum per 16
-};
 
 // The scales of a panel's group; which are used depends on the form.
 struct panel_scales {
@@ -46,57 +35,7 @@ struct panel_scales {
     f32 d[LANES], dmin[LANES];
 };
 
-// One token's activations for one group.
-struct token_group {
-    const i16 *a;                // [256]
-    const i32 *sum16, *sum32;    // [16], [8]
-    const f32 *da;               // [1]
-};
-
-KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token, u32 group) {
-    return (struct token_group){
-        .a = xq->a + (usize)token * xq->a_stride + (usize)group * OP_GROUP,
-        .sum16 = xq->sum16 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 16),
-        .sum32 = xq->sum32 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 32),
-        .da = xq->scale + (usize)token * xq->scale_stride + group,
-    };
-}
-
 // --- what a block looks like ---
-
-KERNEL_INLINE enum group_form form_of(enum dtype type) {
-    switch (type) {
-    case DTYPE_Q4_1:
-    case DTYPE_Q5_1: return FORM_D_M;
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K: return FORM_SC_MIN;
-    case DTYPE_Q6_K: return FORM_SC_16;
-    case DTYPE_Q3_K: return FORM_INT;
-    case DTYPE_Q2_K: return FORM_INT_MIN;
-    default: return FORM_D;
-    }
-}
-
-KERNEL_INLINE bool is_super_block(enum dtype type) {
-    return type >= DTYPE_Q2_K && type <= DTYPE_Q6_K;
-}
-
-// Bytes of a block of 32, or of a super block of 256.
-KERNEL_INLINE u32 block_bytes(enum dtype type) {
-    switch (type) {
-    case DTYPE_Q4_0: return 18;  // d, 16 bytes of nibbles
-    case DTYPE_Q4_1: return 20;  // d, m, nibbles
-    case DTYPE_Q5_0: return 22;  // d, 32 fifth bits, nibbles
-    case DTYPE_Q5_1: return 24;  // d, m, fifth bits, nibbles
-    case DTYPE_Q8_0: return 34;  // d, 32 bytes
-    case DTYPE_Q2_K: return 84;  // 16 scales and minima by nibble, 64 bytes of pairs, d, dmin
-    case DTYPE_Q3_K: return 110; // 32 bytes of third bits, 64 of pairs, 12 of scales, d
-    case DTYPE_Q4_K: return 144; // d, dmin, 12 bytes of scales and minima, 128 of nibbles
-    case DTYPE_Q5_K: return 176; // d, dmin, 12, 32 bytes of fifth bits, 128 of nibbles
-    case DTYPE_Q6_K: return 210; // 128 bytes of nibbles, 64 of upper pairs, 16 scales, d
-    default: assert(!"a quantised type");
-    }
-}
 
 // What q is above its signed value, as a power of two; 0 when it is the value.
 KERNEL_INLINE u32 zero_point_log2(enum dtype type) {
@@ -118,8 +57,8 @@ KERNEL_INLINE __m256i nibbles_of_16(const u8 *p) {
 
 // 16 in byte l where bit l of `bits` is set, else 0.
 KERNEL_INLINE __m256i fifth_bits(u32 bits) {
-    const __m256i byte_of_lane = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
-                                                    0x0303030303030303);
+    const __m256i byte_of_lane =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit_of_lane = _mm256_set1_epi64x((i64)0x8040201008040201);
     __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((i32)bits), byte_of_lane);
     __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane);
@@ -170,8 +109,8 @@ KERNEL_INLINE __m256i unpack_bytes(enum dtype type, const u8 *p, u32 b) {
 
 // Elements 0-15 and 16-31 as i16, with the zero point taken off.
 KERNEL_INLINE void unpack_ordered(enum dtype type, const u8 *p, u32 b, __m256i *w0, __m256i *w1) {
-    const __m256i zero = _mm256_set1_epi16((i16)(zero_point_log2(type) == 0
-                                                     ? 0 : 1 << zero_point_log2(type)));
+    const __m256i zero =
+        _mm256_set1_epi16((i16)(zero_point_log2(type) == 0 ? 0 : 1 << zero_point_log2(type)));
     __m256i bytes = unpack_bytes(type, p, b);
     __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
     if (type == DTYPE_Q8_0) {
@@ -213,8 +152,8 @@ KERNEL_INLINE void row_scales(enum dtype type, const u8 *p, i16 scale[16]) {
         __m128i nibbles = _mm_cvtsi64_si128((i64)load_u64(p + 96));
         __m128i low = _mm_and_si128(nibbles, low4);
         __m128i high = _mm_and_si128(_mm_srli_epi16(nibbles, 4), low4);
-        __m128i pairs = _mm_srlv_epi32(_mm_set1_epi32(load_i32(p + 104)),
-                                       _mm_setr_epi32(0, 2, 4, 6));
+        __m128i pairs =
+            _mm_srlv_epi32(_mm_set1_epi32(load_i32(p + 104)), _mm_setr_epi32(0, 2, 4, 6));
         pairs = _mm_slli_epi16(_mm_and_si128(pairs, _mm_set1_epi8(3)), 4);
         bytes = _mm_or_si128(_mm_unpacklo_epi64(low, high), pairs);
         bytes = _mm_sub_epi8(bytes, _mm_set1_epi8(32));
@@ -483,9 +422,9 @@ KERNEL_INLINE __m256 group_of_super_block(enum dtype type, const u8 *const row[L
 
 KERNEL_INLINE void gemm_one(enum dtype type, const struct gemm_args *args, u32 begin, u32 end,
                             void *scratch) {
-    u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
-    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
-                                        args->row_bytes);
+    u32 group_bytes = group_bytes_of(type);
+    struct ahead ahead =
+        prefetch_begin(args->weight + begin * args->row_bytes, LANES, args->row_bytes);
     const i16 *a = args->xq.a;
     if (is_split(type)) {
         assert(args->k <= OP_SCRATCH_BYTES / sizeof(i16));
@@ -616,8 +555,8 @@ KERNEL_INLINE void gemm_few(enum group_form form, unpack_panel_fn *unpack, u32 g
                             const struct gemm_args *args, u32 begin, u32 end, void *scratch) {
     struct few_scratch *few = scratch;
     assert(args->n_tokens > 0 && args->n_tokens <= FEW_TOKENS_MAX);
-    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, LANES,
-                                        args->row_bytes);
+    struct ahead ahead =
+        prefetch_begin(args->weight + begin * args->row_bytes, LANES, args->row_bytes);
     for (u32 first = begin; first < end; first += LANES) {
         u32 n = MIN(end - first, LANES);
         const u8 *row[LANES];
@@ -767,14 +706,14 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_panel_fn *unpack, u32 
 typedef void gemm_several_fn(unpack_panel_fn *unpack, u32 group_bytes, const struct gemm_args *args,
                              u32 begin, u32 end, void *scratch);
 
-#define DEFINE_SEVERAL(name, form)                                                                 \
-    static void name(unpack_panel_fn *unpack, u32 group_bytes, const struct gemm_args *args,       \
-                     u32 begin, u32 end, void *scratch) {                                          \
-        if (args->n_tokens <= FEW_TOKENS_MAX) {                                                    \
-            gemm_few(form, unpack, group_bytes, args, begin, end, scratch);                        \
-        } else {                                                                                   \
-            gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                       \
-        }                                                                                          \
+#define DEFINE_SEVERAL(name, form)                                                           \
+    static void name(unpack_panel_fn *unpack, u32 group_bytes, const struct gemm_args *args, \
+                     u32 begin, u32 end, void *scratch) {                                    \
+        if (args->n_tokens <= FEW_TOKENS_MAX) {                                              \
+            gemm_few(form, unpack, group_bytes, args, begin, end, scratch);                  \
+        } else {                                                                             \
+            gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                 \
+        }                                                                                    \
     }
 DEFINE_SEVERAL(several_d, FORM_D)
 DEFINE_SEVERAL(several_d_m, FORM_D_M)
@@ -785,26 +724,26 @@ DEFINE_SEVERAL(several_int_min, FORM_INT_MIN)
 #undef DEFINE_SEVERAL
 
 static gemm_several_fn *const gemm_several[] = {
-    [FORM_D] = several_d,           [FORM_D_M] = several_d_m, [FORM_SC_MIN] = several_sc_min,
-    [FORM_SC_16] = several_sc_16,   [FORM_INT] = several_int, [FORM_INT_MIN] = several_int_min,
+    [FORM_D] = several_d,         [FORM_D_M] = several_d_m, [FORM_SC_MIN] = several_sc_min,
+    [FORM_SC_16] = several_sc_16, [FORM_INT] = several_int, [FORM_INT_MIN] = several_int_min,
 };
 
-#define DEFINE_GEMM(name, type)                                                                    \
-    static void unpack_panel_##name(const u8 *const row[LANES], usize at, u32 n_blocks,            \
-                                    panel_rows_q q, struct panel_scales *s) {                      \
-        unpack_panel(type, row, at, n_blocks, q, s);                                               \
-    }                                                                                              \
-    u32 gemm_##name##_avx2(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {      \
-        u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);           \
-        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
-        if (begin >= end || args->n_tokens == 0) return 0;                                         \
-        if (args->n_tokens == 1) {                                                                 \
-            gemm_one(type, args, begin, end, scratch);                                             \
-        } else {                                                                                   \
-            gemm_several[form_of(type)](unpack_panel_##name, group_bytes, args, begin, end,        \
-                                        scratch);                                                  \
-        }                                                                                          \
-        return 0;                                                                                  \
+#define DEFINE_GEMM(name, type)                                                               \
+    static void unpack_panel_##name(const u8 *const row[LANES], usize at, u32 n_blocks,       \
+                                    panel_rows_q q, struct panel_scales *s) {                 \
+        unpack_panel(type, row, at, n_blocks, q, s);                                          \
+    }                                                                                         \
+    u32 gemm_##name##_avx2(const struct gemm_args *args, u32 begin, u32 end, void *scratch) { \
+        u32 group_bytes = block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);      \
+        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                        \
+        if (begin >= end || args->n_tokens == 0) return 0;                                    \
+        if (args->n_tokens == 1) {                                                            \
+            gemm_one(type, args, begin, end, scratch);                                        \
+        } else {                                                                              \
+            gemm_several[form_of(type)](unpack_panel_##name, group_bytes, args, begin, end,   \
+                                        scratch);                                             \
+        }                                                                                     \
+        return 0;                                                                             \
     }
 DEFINE_GEMM(q4_0, DTYPE_Q4_0)
 DEFINE_GEMM(q4_1, DTYPE_Q4_1)

@@ -13,32 +13,20 @@
 //            pairs[k/2][row][2] of i16; a broadcast pair of activations then meets 16 rows at once
 //            (vpdpwssd) and nothing is added across lanes. 32 rows x 6 tokens are in flight.
 //
-// G1. Sums: docs/contract.md has the bounds; a partial sum stays within the sum of magnitudes. The
-//     high plane's sums are multiplied by 256 before the low plane's are added: 256 * |high| <=
-//     |a| + 255, which the margins of the bounds allow (the largest, Q8_0's with its unsigned form
-//     of q, is 32 * 255 * 33,022 < 2^29). vpdpbusd and vpdpwssd do not saturate.
+// G1. Every vector step (vpdpbusd and vpdpwssd, which do not saturate, additions, shifts, products)
+//     is exact modulo 2^32, so only the finished isum, S and M, which are converted, must fit i32:
+//     docs/contract.md has their bounds.
 // G2. vpdpbusd multiplies unsigned by signed bytes. q with its zero point in is unsigned and below
 //     128, so it may stand on either side; Q8_0 is q + 128 on the high side, q on the low.
 // G3. Each group is read by loads that lie inside it (V1); in a group of fewer than 8 blocks they
 //     are masked.
 #include "cpu/avx512.h"
+#include "cpu/gemm.h"
 #include "freestanding/mem.h"
 
-#define GROUP_BLOCKS (OP_GROUP / 32)
-#define CHUNKS 4u        // vectors of 64 quants in a group
-#define ROWS LANES_16    // of a panel
+#define CHUNKS 4u     // vectors of 64 quants in a group
+#define ROWS LANES_16 // of a panel
 #define FEW_TOKENS_MAX 16u
-#define GROUP_PAIRS (OP_GROUP / 2)
-
-// How a group's integer sums become its value (the table of operator 4).
-enum group_form {
-    FORM_D,       // Q4_0 Q5_0 Q8_0: S = fma(d, isum, S) per 32
-    FORM_D_M,     // Q4_1 Q5_1: and S = fma(m, asum, S)
-    FORM_SC_MIN,  // Q4_K Q5_K: S = fma(sc, isum, S) per 32, M = sum of mn * asum per 32
-    FORM_SC_16,   // Q6_K: S = fma(sc, isum, S) per 16
-    FORM_INT,     // Q3_K: S = sum of sc * isum per 16
-    FORM_INT_MIN, // Q2_K: and M = sum of mn * asum per 16
-};
 
 // With more tokens the transposed tile wins.
 KERNEL_INLINE u32 few_tokens(enum dtype type) {
@@ -47,52 +35,14 @@ KERNEL_INLINE u32 few_tokens(enum dtype type) {
 
 // The scales of a panel's group; which are used depends on the form.
 struct panel_scales {
-    f32 scale[16][ROWS];        // d per 32, or sc per 32 or per 16
+    f32 scale[16][ROWS]; // d per 32, or sc per 32 or per 16
     f32 m[8][ROWS];
-    i32 sc[16][ROWS];           // of the forms with an integer S
-    i16 mn[8][ROWS][2];         // minima of blocks 2i and 2i + 1
+    i32 sc[16][ROWS];   // of the forms with an integer S
+    i16 mn[8][ROWS][2]; // minima of blocks 2i and 2i + 1
     f32 d[ROWS], dmin[ROWS];
 };
 
 // --- what a block looks like ---
-
-KERNEL_INLINE enum group_form form_of(enum dtype type) {
-    switch (type) {
-    case DTYPE_Q4_1:
-    case DTYPE_Q5_1: return FORM_D_M;
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K: return FORM_SC_MIN;
-    case DTYPE_Q6_K: return FORM_SC_16;
-    case DTYPE_Q3_K: return FORM_INT;
-    case DTYPE_Q2_K: return FORM_INT_MIN;
-    default: return FORM_D;
-    }
-}
-
-KERNEL_INLINE bool is_super_block(enum dtype type) {
-    return type >= DTYPE_Q2_K && type <= DTYPE_Q6_K;
-}
-
-// Bytes of a block of 32, or of a super block of 256 (dtype.c draws them).
-KERNEL_INLINE u32 block_bytes(enum dtype type) {
-    switch (type) {
-    case DTYPE_Q4_0: return 18;
-    case DTYPE_Q4_1: return 20;
-    case DTYPE_Q5_0: return 22;
-    case DTYPE_Q5_1: return 24;
-    case DTYPE_Q8_0: return 34;
-    case DTYPE_Q2_K: return 84;
-    case DTYPE_Q3_K: return 110;
-    case DTYPE_Q4_K: return 144;
-    case DTYPE_Q5_K: return 176;
-    case DTYPE_Q6_K: return 210;
-    default: assert(!"a quantised type");
-    }
-}
-
-KERNEL_INLINE u32 group_bytes_of(enum dtype type) {
-    return block_bytes(type) * (is_super_block(type) ? 1 : GROUP_BLOCKS);
-}
 
 // What q is above its signed value; 0 when it is the value.
 KERNEL_INLINE i32 zero_point(enum dtype type) {
@@ -120,21 +70,21 @@ KERNEL_INLINE u32 run_of_lane(enum dtype type, u32 c, u32 lane) {
 // Four blocks of a 32-element type are reached through two windows of 64 bytes, at their start and
 // at their end; the tables choose bytes out of both (Q8_0, which is longer, has two such pairs).
 #define WINDOW_AT(span, o) ((o) < 64 ? (o) : (o) + 128 - (span))
-#define RUN_4(span, o)                                                                             \
+#define RUN_4(span, o) \
     WINDOW_AT(span, o), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 2), WINDOW_AT(span, (o) + 3)
-#define RUN_16(span, o)                                                                            \
+#define RUN_16(span, o) \
     RUN_4(span, o), RUN_4(span, (o) + 4), RUN_4(span, (o) + 8), RUN_4(span, (o) + 12)
-#define FOUR_RUNS(span, bytes, o)                                                                  \
-    RUN_16(span, o), RUN_16(span, (bytes) + (o)), RUN_16(span, 2 * (bytes) + (o)),                 \
+#define FOUR_RUNS(span, bytes, o)                                                  \
+    RUN_16(span, o), RUN_16(span, (bytes) + (o)), RUN_16(span, 2 * (bytes) + (o)), \
         RUN_16(span, 3 * (bytes) + (o))
-#define TWICE_8(span, o)                                                                           \
-    WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o),                \
-        WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o),            \
-        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),              \
-        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),              \
+#define TWICE_8(span, o)                                                                \
+    WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o),     \
+        WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), WINDOW_AT(span, o), \
+        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),   \
+        WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1),   \
         WINDOW_AT(span, (o) + 1), WINDOW_AT(span, (o) + 1)
-#define FOUR_TWICE_8(span, bytes, o)                                                               \
-    TWICE_8(span, o), TWICE_8(span, (bytes) + (o)), TWICE_8(span, 2 * (bytes) + (o)),              \
+#define FOUR_TWICE_8(span, bytes, o)                                                  \
+    TWICE_8(span, o), TWICE_8(span, (bytes) + (o)), TWICE_8(span, 2 * (bytes) + (o)), \
         TWICE_8(span, 3 * (bytes) + (o))
 
 #define TABLE static const u8 __attribute__((aligned(64)))
@@ -469,22 +419,6 @@ KERNEL_INLINE void panel_scales_of(enum dtype type, const struct raw_scales *raw
 
 // --- from sums to values ---
 
-// One token's activations for one group, as the caller has them.
-struct token_group {
-    const i16 *a;                // [256]
-    const i32 *sum16, *sum32;    // [16], [8]
-    const f32 *da;               // [1]
-};
-
-KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token, u32 group) {
-    return (struct token_group){
-        .a = xq->a + (usize)token * xq->a_stride + (usize)group * OP_GROUP,
-        .sum16 = xq->sum16 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 16),
-        .sum32 = xq->sum32 + (usize)token * xq->sum_stride + (usize)group * (OP_GROUP / 32),
-        .da = xq->scale + (usize)token * xq->scale_stride + group,
-    };
-}
-
 KERNEL_INLINE __m512 fma_i32(__m512 scale, __m512i sum, __m512 chain) {
     return _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sum), chain);
 }
@@ -524,24 +458,9 @@ KERNEL_INLINE __m512 super_value(enum group_form form, const struct panel_scales
     return _mm512_fmsub_ps(d, S, _mm512_mul_ps(load_f32x16(s->dmin), M));
 }
 
-// Operator 6: the totals of rows row to row + n - 1 (n <= 16) of one token.
 KERNEL_INLINE void put_panel(const struct gemm_args *args, u32 row, u32 n, u32 token,
                              __m512 total) {
-    usize at = (usize)token * args->out_stride + row;
-    __mmask16 mask = (__mmask16)(0xffffu >> (ROWS - n));
-    if (args->bias != NULL) {
-        total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(mask, args->bias + 4 * (usize)row));
-    }
-    if (args->output == GEMM_TO_F16) {
-        _mm256_mask_storeu_epi16((f16 *)args->out + at, mask,
-                                 _mm512_cvtps_ph(total, _MM_FROUND_TO_NEAREST_INT));
-        return;
-    }
-    f32 *out = (f32 *)args->out + at;
-    if (args->output == GEMM_ADD_F32) {
-        total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), total);
-    }
-    _mm512_mask_storeu_ps(out, mask, total);
+    put_lanes(args, row, first_lanes(n), token, total);
 }
 
 // The rows of the panel that starts at `first`, of which n are real; the last one is repeated (V2).
@@ -558,13 +477,13 @@ KERNEL_INLINE void panel_of_16(const struct gemm_args *args, u32 first, u32 n,
 struct planes {
     i8 high[CHUNKS][64]; // a = 256 * high + low
     u8 low[CHUNKS][64];
-    i32 zero[16];        // what the zero point adds to the sums, by block or by run
+    i32 zero[16];               // what the zero point adds to the sums, by block or by run
     i32 zero_lanes[CHUNKS][16]; // Q3_K: the same where the partial sums lie
 };
 
 struct few_scratch {
     struct raw_scales raw;
-    struct panel_scales scales;              // of super blocks
+    struct panel_scales scales;              // of super blocks, and with several tokens of all
     __m512i sums[FEW_TOKENS_MAX][4][CHUNKS]; // [token][four rows][accumulator]
     f32 total[FEW_TOKENS_MAX][ROWS];
     struct planes planes[]; // [group][token]
@@ -653,11 +572,12 @@ KERNEL_INLINE __m512 few_value(enum dtype type, __m512i sums[4][CHUNKS],
         }
         transpose_lanes(z, out);
         UNROLL_FULLY
-        for (u32 lane = 0; lane < 4; lane++) run[by_pairs ? 2 * lane + i : 4 * i + lane] = out[lane];
+        for (u32 lane = 0; lane < 4; lane++)
+            run[by_pairs ? 2 * lane + i : 4 * i + lane] = out[lane];
     }
     if (is_exact) { // the rest of its partial sums
-        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]),
-                                       _mm512_add_epi32(run[2], run[3]));
+        __m512i sum =
+            _mm512_add_epi32(_mm512_add_epi32(run[0], run[1]), _mm512_add_epi32(run[2], run[3]));
         S = _mm512_cvtepi32_ps(sum);
         n = 0;
     }
@@ -753,8 +673,8 @@ KERNEL_INLINE void few_half(enum dtype type, const u8 *const row[4], usize at, i
         for (u32 r = 0; r < 4; r++) multiply_half(type, &half[r], &x, &planes[t], h, sum[r]);
         UNROLL_FULLY
         for (u32 i = 0; i < n_sums; i++) {
-            few->sums[t][four][n_sums * h + i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i],
-                                                                sum[3][i]);
+            few->sums[t][four][n_sums * h + i] =
+                sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
         }
     }
 }
@@ -831,8 +751,8 @@ KERNEL_INLINE void gemm_few(enum dtype type, u32 n_tokens, const struct gemm_arg
             split_group(type, &x, n_blocks, &few->planes[(usize)g * n_tokens + t]);
         }
     }
-    struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, ROWS,
-                                        args->row_bytes);
+    struct ahead ahead =
+        prefetch_begin(args->weight + begin * args->row_bytes, ROWS, args->row_bytes);
     for (u32 first = begin; first < end; first += ROWS) {
         u32 n = MIN(end - first, ROWS);
         const u8 *row[ROWS];
@@ -1029,8 +949,8 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_tile_fn *unpack, u32 g
     for (u32 chunk = 0; chunk < args->n_tokens; chunk += CHUNK_TOKENS) {
         u32 chunk_end = MIN(chunk + CHUNK_TOKENS, args->n_tokens);
         u32 n_totals = chunk_end - chunk + TILE_TOKENS;
-        struct ahead ahead = prefetch_begin(args->weight + begin * args->row_bytes, TILE_32,
-                                            args->row_bytes);
+        struct ahead ahead =
+            prefetch_begin(args->weight + begin * args->row_bytes, TILE_32, args->row_bytes);
         for (u32 first = begin; first < end; first += TILE_32) {
             u32 n = MIN(end - first, TILE_32);
             u32 n_second = n > ROWS ? n - ROWS : 1; // without a second panel the last row again
@@ -1059,10 +979,10 @@ KERNEL_INLINE void gemm_many(enum group_form form, unpack_tile_fn *unpack, u32 g
 typedef void gemm_many_fn(unpack_tile_fn *unpack, u32 group_bytes, const struct gemm_args *args,
                           u32 begin, u32 end, void *scratch);
 
-#define DEFINE_MANY(name, form)                                                                    \
-    static void name(unpack_tile_fn *unpack, u32 group_bytes, const struct gemm_args *args,        \
-                     u32 begin, u32 end, void *scratch) {                                          \
-        gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                           \
+#define DEFINE_MANY(name, form)                                                             \
+    static void name(unpack_tile_fn *unpack, u32 group_bytes, const struct gemm_args *args, \
+                     u32 begin, u32 end, void *scratch) {                                   \
+        gemm_many(form, unpack, group_bytes, args, begin, end, scratch);                    \
     }
 DEFINE_MANY(many_d, FORM_D)
 DEFINE_MANY(many_d_m, FORM_D_M)
@@ -1077,28 +997,28 @@ static gemm_many_fn *const gemm_many_of[] = {
     [FORM_SC_16] = many_sc_16, [FORM_INT] = many_int, [FORM_INT_MIN] = many_int_min,
 };
 
-#define DEFINE_GEMM(name, type)                                                                    \
-    static void unpack_tile_##name(const u8 *const row[ROWS], usize at, u32 n_blocks,              \
-                                   struct many_scratch *many, u32 panel, struct ahead *ahead) {    \
-        if (n_blocks == GROUP_BLOCKS) {                                                            \
-            unpack_tile(type, row, at, GROUP_BLOCKS, many, panel, ahead);                          \
-        } else if (!is_super_block(type)) {                                                        \
-            unpack_tile(type, row, at, n_blocks, many, panel, ahead);                              \
-        }                                                                                          \
-    }                                                                                              \
-    u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) {    \
-        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                             \
-        if (begin >= end || args->n_tokens == 0) return 0;                                         \
-        bool is_few = args->n_tokens <= few_tokens(type) && planes_fit(args);                      \
-        if (is_few && args->n_tokens == 1) {                                                       \
-            gemm_few(type, 1, args, begin, end, scratch);                                          \
-        } else if (is_few) {                                                                       \
-            gemm_few(type, args->n_tokens, args, begin, end, scratch);                             \
-        } else {                                                                                   \
-            gemm_many_of[form_of(type)](unpack_tile_##name, group_bytes_of(type), args, begin,     \
-                                        end, scratch);                                             \
-        }                                                                                          \
-        return 0;                                                                                  \
+#define DEFINE_GEMM(name, type)                                                                 \
+    static void unpack_tile_##name(const u8 *const row[ROWS], usize at, u32 n_blocks,           \
+                                   struct many_scratch *many, u32 panel, struct ahead *ahead) { \
+        if (n_blocks == GROUP_BLOCKS) {                                                         \
+            unpack_tile(type, row, at, GROUP_BLOCKS, many, panel, ahead);                       \
+        } else if (!is_super_block(type)) {                                                     \
+            unpack_tile(type, row, at, n_blocks, many, panel, ahead);                           \
+        }                                                                                       \
+    }                                                                                           \
+    u32 gemm_##name##_avx512(const struct gemm_args *args, u32 begin, u32 end, void *scratch) { \
+        assert(args->k % (is_super_block(type) ? OP_GROUP : 32) == 0);                          \
+        if (begin >= end || args->n_tokens == 0) return 0;                                      \
+        bool is_few = args->n_tokens <= few_tokens(type) && planes_fit(args);                   \
+        if (is_few && args->n_tokens == 1) {                                                    \
+            gemm_few(type, 1, args, begin, end, scratch);                                       \
+        } else if (is_few) {                                                                    \
+            gemm_few(type, args->n_tokens, args, begin, end, scratch);                          \
+        } else {                                                                                \
+            gemm_many_of[form_of(type)](unpack_tile_##name, group_bytes_of(type), args, begin,  \
+                                        end, scratch);                                          \
+        }                                                                                       \
+        return 0;                                                                               \
     }
 DEFINE_GEMM(q4_0, DTYPE_Q4_0)
 DEFINE_GEMM(q4_1, DTYPE_Q4_1)

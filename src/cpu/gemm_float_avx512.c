@@ -98,24 +98,9 @@ KERNEL_INLINE __m512 column_of(enum dtype type, const __m512i packed[PANEL_ROWS]
     }
 }
 
-// Operator 6: the totals of a panel, of one token.
-KERNEL_INLINE void put_16(const struct gemm_args *args, const struct panel *panel, u32 token,
-                          __m512 total) {
-    __mmask16 lanes = panel->lanes;
-    usize at = (usize)token * args->out_stride + panel->row;
-    if (args->bias != NULL) {
-        total =
-            _mm512_add_ps(total, _mm512_maskz_loadu_ps(lanes, args->bias + 4 * (usize)panel->row));
-    }
-    if (args->output == GEMM_TO_F16) {
-        store_u16x16_some(lanes, (f16 *)args->out + at, narrow_f32x16(total));
-        return;
-    }
-    f32 *out = (f32 *)args->out + at;
-    if (args->output == GEMM_ADD_F32) {
-        total = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, out), total);
-    }
-    _mm512_mask_storeu_ps(out, lanes, total);
+KERNEL_INLINE void put_panel(const struct gemm_args *args, const struct panel *panel, u32 token,
+                             __m512 total) {
+    put_lanes(args, panel->row, panel->lanes, token, total);
 }
 
 // --- one token ---
@@ -183,8 +168,8 @@ KERNEL_INLINE void float_one(enum dtype type, const struct gemm_args *args, u32 
             total[0] = _mm512_add_ps(total[0], g[0]);
             total[1] = _mm512_add_ps(total[1], g[1]);
         }
-        put_16(args, &panel[0], 0, total[0]);
-        put_16(args, &panel[1], 0, total[1]);
+        put_panel(args, &panel[0], 0, total[0]);
+        put_panel(args, &panel[1], 0, total[1]);
     }
 }
 
@@ -289,8 +274,8 @@ KERNEL_INLINE void float_block(enum dtype type, const struct gemm_args *args, u3
         tile_panels(args, begin + tile * ROWS_OF_TILE, end, panel);
         for (u32 t = 0; t < n_tokens; t++) {
             const f32 *total = s->total[tile][t];
-            put_16(args, &panel[0], from + t, load_f32x16(total));
-            put_16(args, &panel[1], from + t, load_f32x16(total + PANEL_ROWS));
+            put_panel(args, &panel[0], from + t, load_f32x16(total));
+            put_panel(args, &panel[1], from + t, load_f32x16(total + PANEL_ROWS));
         }
     }
 }

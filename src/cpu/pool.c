@@ -59,8 +59,8 @@ static bool pin(const struct pool *pool, u32 worker) {
 static void worker_main(void *argument) {
     struct pool *pool = argument;
     u32 worker = __atomic_fetch_add(&pool->next_worker, 1, __ATOMIC_RELAXED);
-    // What the creator could do, this thread can; failing, it runs where it is.
-    if (pool->is_pinned) (void)pin(pool, worker);
+    // What the creator could do, this thread can; failing, it may run anywhere, as unpinned.
+    if (pool->is_pinned && !pin(pool, worker)) (void)platform_cpus_set(&pool->cpus);
     for (u32 number = 0;; number++) {
         wait_for_change(pool, &pool->job_number, number);
         if (load_acquire(&pool->stop) != 0) return;

@@ -18,7 +18,7 @@ struct pool {
     u32 stop;
     bool is_pinned;
     struct platform_cpus cpus; // of the creator, when pinned
-    u32 next_worker; // hands out worker numbers while starting
+    u32 next_worker;           // hands out worker numbers while starting
     struct platform_thread *threads[POOL_WORKERS_MAX];
     _Alignas(POOL_LINE) u32 job_number;     // changes when a job begins; idle workers wait on it
     _Alignas(POOL_LINE) u32 n_arrived;      // workers at the present barrier
@@ -27,8 +27,9 @@ struct pool {
 };
 
 // Starts n_workers - 1 threads. The pool must stay where it is until pool_destroy. Pinned, worker i
-// runs on the i-th CPU that the creator may use (around when there are fewer), the creator included,
-// who gets its CPUs back from pool_destroy; SOV_ERR_IO when the system refuses.
+// runs on the i-th CPU that the creator may use (around when there are fewer), the creator
+// included, who gets its CPUs back from pool_destroy; SOV_ERR_IO when the system refuses. One
+// pinned pool at a time of one thread, which also runs and destroys it.
 enum sov_status pool_create(struct pool *pool, u32 n_workers, bool is_pinned,
                             struct sov_fault *fault) MUST_CHECK;
 void pool_destroy(struct pool *pool);

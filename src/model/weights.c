@@ -19,6 +19,7 @@
 
 static_assert(MODEL_LAYERS_MAX * sizeof(struct layer_weights) < (1u << 20), "layers are small");
 static_assert((u64)OP_HEADS_MAX * OP_HEAD_DIM_MAX <= MODEL_WIDTH_MAX, "W1: head rows fit u32");
+static_assert(MODEL_EMBD_MAX <= OP_SCRATCH_BYTES / sizeof(f32), "rmsnorm keeps a row in scratch");
 
 // --- architectures ---
 
@@ -420,7 +421,7 @@ static f32 default_attention_scale(const struct model_params *p) {
 static void read_params(struct loader *l, bool *llama3) {
     struct model_params *p = &l->model->params;
     p->n_layer = get_u32(l, "block_count", true, 0, 1, MODEL_LAYERS_MAX);
-    p->n_embd = get_u32(l, "embedding_length", true, 0, 1, MODEL_WIDTH_MAX);
+    p->n_embd = get_u32(l, "embedding_length", true, 0, 1, MODEL_EMBD_MAX);
     p->n_ff = get_layered_u32(l, "feed_forward_length", true, 0, 1, MODEL_WIDTH_MAX);
     read_heads(l);
     read_vocabulary_size(l);

@@ -4,8 +4,8 @@
 // later has to doubt a shape or a number of `model_params`:
 //
 // W1. 1 <= n_layer <= MODEL_LAYERS_MAX; n_head and n_head_kv <= OP_HEADS_MAX, n_head a multiple of
-//     n_head_kv; head_dim even, <= OP_HEAD_DIM_MAX; rope_dim even, 2 to head_dim; n_embd and n_ff
-//     <= MODEL_WIDTH_MAX; n_vocab <= MODEL_VOCAB_MAX. So every product of two of them fits u64 with
+//     n_head_kv; head_dim even, <= OP_HEAD_DIM_MAX; rope_dim even, 2 to head_dim; n_embd <=
+//     MODEL_EMBD_MAX, n_ff <= MODEL_WIDTH_MAX; n_vocab <= MODEL_VOCAB_MAX. So every product of two of them fits u64 with
 //     room, and n_head * head_dim and n_head_kv * head_dim fit u32.
 // W2. Each weight has rows and k as its place asks for, in a type of dtype_table, k in whole
 //     blocks; each matrix has its own type. Norms, biases and rope_freqs are F32 and finite; the
@@ -22,7 +22,8 @@
 
 #define MODEL_LAYERS_MAX 512
 #define MODEL_CONTEXT_MAX (1u << 20) // largest context that can be asked for
-#define MODEL_WIDTH_MAX (1u << 20)   // n_embd, n_ff
+#define MODEL_EMBD_MAX (1u << 19)    // n_embd: a norm keeps a row in a worker's scratch
+#define MODEL_WIDTH_MAX (1u << 20)   // n_ff
 #define MODEL_VOCAB_MAX (1u << 21)
 
 enum model_arch { MODEL_LLAMA, MODEL_GEMMA3, MODEL_QWEN2, MODEL_QWEN3, MODEL_ARCH_COUNT };
