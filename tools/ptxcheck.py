@@ -153,8 +153,8 @@ def main():
             tool = TOOL if folder == kernels else SANITIZED
             code, output = call(tool, "--modules", modules, "mutants", path.relative_to(ROOT))
             print(output, end="", flush=True)
-            caught = len(re.findall(r": caught: ", output))
-            missed = len(re.findall(r": NOT CAUGHT", output)) + (code not in (0, 1))
+            caught = len(re.findall(r": (?:caught: |control passes$)", output, re.MULTILINE))
+            missed = len(re.findall(r": (?:NOT CAUGHT|CONTROL FAILS)$", output, re.MULTILINE)) + (code not in (0, 1))
             Totals.passed += caught
             Totals.failed += missed
     for path in sorted(kernels.glob("*.calibration")):

@@ -24,6 +24,11 @@ for source in src/cuda/ptx/*.ptx.S $tools/*.ptx.S; do
 done
 python3 $tools/forms.py forms > "$bundle/forms.txt"
 python3 $tools/forms.py module "$bundle/forms.txt" > "$bundle/calibration.ptx"
+make -s build/ptxcheck
+build/ptxcheck rules > "$bundle/rules.txt"
+python3 $tools/more_forms.py forms "$bundle/rules.txt" tests/ptx/h200.calibration \
+    > "$bundle/more_forms.txt"
+build/ptxcheck calibration-module "$bundle/more_forms.txt" > "$bundle/more_calibration.ptx"
 mkdir "$bundle/launch"
 cp tests/ptx/*.launch $tools/launch/*.launch "$bundle/launch"
 cp $tools/run.sh "$bundle/run.sh"

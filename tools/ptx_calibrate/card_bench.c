@@ -171,8 +171,8 @@ static void bench_attention(driver_handle module, u32 rows, u32 context, bool pr
     u64 token_stride = n_head_kv * head_dim * 2, page_stride = 16 * token_stride;
     u32 pages = context / 16, sequences = prefill ? 1 : rows;
     u32 *words = malloc(4 * (size_t)(sequences * pages + 2 * rows));
-    u32 *positions = words + sequences * pages, *slots = positions + rows;
     if (words == NULL) exit(2);
+    u32 *positions = words + sequences * pages, *slots = positions + rows;
     for (u32 i = 0; i < sequences * pages; i++) words[i] = i * 7919 % (sequences * pages);
     for (u32 i = 0; i < rows; i++) {
         positions[i] = prefill ? context - rows + i : context - 1;

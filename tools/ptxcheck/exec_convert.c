@@ -112,17 +112,34 @@ static f32 to_f32(f64 value, u32 rounding) {
     return nearest;
 }
 
-// A 64-bit integer does not fit f64: its f32 is made directly, or by way of an odd rounding.
-static f64 integer_to_float(u32 from, u64 bits) {
+// Whether a magnitude of which `rest` of `unit` is cut off goes up by one of its last places.
+static bool goes_up(u64 kept, u64 rest, u64 unit, bool negative, u32 rounding) {
+    switch (rounding) {
+    case ROUND_ZERO: return false;
+    case ROUND_DOWN: return negative && rest != 0;
+    case ROUND_UP: return !negative && rest != 0;
+    default: return rest > unit / 2 || (rest == unit / 2 && (kept & 1) != 0);
+    }
+}
+
+// A 64-bit integer does not fit f64. It is rounded here when f64 is the target; for a smaller one
+// it is rounded to odd, which leaves the rounding that follows exact.
+static f64 integer_to_float(u32 to, u32 from, u64 bits, u32 rounding) {
     i64 value = as_integer(from, bits);
     bool negative = is_signed(from) && value < 0;
     u64 magnitude = negative ? 0 - (u64)value : (u64)value;
-    if (magnitude >> 53 != 0) { // keep 53 bits, the lowest of them odd when something fell off
+    f64 result = (f64)magnitude;
+    if (magnitude >> 53 != 0) { // 53 bits are kept
         u32 drop = 11 - (u32)__builtin_clzll(magnitude);
-        u64 rest = magnitude & ((1ull << drop) - 1);
-        magnitude = (magnitude >> drop | (rest != 0)) << drop;
+        u64 unit = 1ull << drop, rest = magnitude & (unit - 1), kept = magnitude >> drop;
+        if (to == TYPE_F64) {
+            kept += goes_up(kept, rest, unit, negative, rounding);
+        } else {
+            kept |= rest != 0;
+        }
+        result = ldexp((f64)kept, (int)drop);
     }
-    return negative ? -(f64)magnitude : (f64)magnitude;
+    return negative ? -result : result;
 }
 
 static u64 saturated_unit(f64 *value) { // .sat of floats: [0, 1], NaN is 0
@@ -139,7 +156,7 @@ static u64 converted(const struct insn *i, u64 bits) {
         if (from_float) return float_to_integer(to, from, as_float(from, bits), rounding);
         return integer_to_integer(to, from, bits, (i->sub & CVT_SAT) != 0);
     }
-    f64 value = from_float ? as_float(from, bits) : integer_to_float(from, bits);
+    f64 value = from_float ? as_float(from, bits) : integer_to_float(to, from, bits, rounding);
     if (i->sub & CVT_TO_INTEGRAL) {
         f64 whole = rounded_integral(value, rounding);
         value = whole == 0 ? copysign(0.0, value) : whole;

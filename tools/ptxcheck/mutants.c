@@ -4,7 +4,8 @@
 //
 // U1. A mutant that does not parse, or whose pattern is not found, is a mistake in the list: it
 //     counts as not caught.
-// U2. The unchanged kernel must pass all its launch files; `ptxcheck run` sees to that.
+// U2. A change with `expect nothing` is a control: it is right, and every case must pass.
+// U3. The unchanged kernel must pass all its launch files; `ptxcheck run` sees to that.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,10 @@ static bool expected_found(const struct mutant *mutant, u32 kinds) {
     return false;
 }
 
+static bool is_control(const struct mutant *mutant) {
+    return strcmp(mutant->expect, "nothing") == 0;
+}
+
 static int mutant_job(void *context, u32 index, FILE *out) {
     const struct mutants *list = context;
     const struct mutant *mutant = &list->mutant[index];
@@ -207,7 +212,7 @@ static int mutant_job(void *context, u32 index, FILE *out) {
     ptx_free(module);
     launch_free(set);
     free(launch_text);
-    return expected_found(mutant, kinds) ? EXIT_FOUND : 0;
+    return (is_control(mutant) ? kinds == 0 : expected_found(mutant, kinds)) ? EXIT_FOUND : 0;
 }
 
 // The first finding of the expected kind in a mutant's output; findings are indented.
@@ -235,9 +240,12 @@ int mutants_command(const struct run_options *options, const char *path) {
         const struct mutant *mutant = &list->mutant[i];
         bool caught = results[i].code == EXIT_FOUND;
         n_caught += caught;
+        const char *verdict = is_control(mutant) ? "control passes\n" : "caught: ";
         printf("%s:%u: %s %s: %s", path, mutant->line, mutant->kernel, mutant->class,
-               caught ? "caught: " : "NOT CAUGHT\n");
-        if (caught) {
+               caught               ? verdict
+               : is_control(mutant) ? "CONTROL FAILS\n"
+                                    : "NOT CAUGHT\n");
+        if (caught && !is_control(mutant)) {
             print_finding(mutant, results[i].text);
         } else {
             fputs(results[i].text, stdout);
@@ -246,7 +254,7 @@ int mutants_command(const struct run_options *options, const char *path) {
         free(list->mutant[i].pattern);
         free(list->mutant[i].replacement);
     }
-    printf("%s: %u of %u mutants caught\n", path, n_caught, list->n);
+    printf("%s: %u of %u as expected\n", path, n_caught, list->n);
     bool all = n_caught == list->n;
     for (u32 i = 0; i < list->n_launches; i++) free(list->launches[i]);
     free(results);

@@ -1,11 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the forms file behind tests/ptx/h200_more.calibration: every opcode of the checker's tables that
+"""The forms of tests/ptx/h200_more.calibration: every opcode of the checker's tables that
 tests/ptx/h200.calibration lacks (`ptxcheck rules` lists them), and families that decode themselves:
 setp with its combinations, conversions between integers, packing moves, loads with extension, atomics
 in shared memory, votes, barriers with a reduction.
 
-    more_forms.py RULES TABLE > FORMS     RULES: the output of `ptxcheck rules`
+    more_forms.py forms RULES TABLE    the forms file; RULES: the output of `ptxcheck rules`
+    more_forms.py reduce RECORDED      the part of a recorded table that the repository keeps
+
+A forms file becomes a module by `ptxcheck calibration-module`, and a recorded table on a card by
+record.c. Left out of what is kept are, of forms of one thread (warps stay whole),
+  - rows with a NaN among the results: its sign and payload are left open (the H200 gives a negative one
+    for a division and a square root in f64, a positive one elsewhere);
+  - rows that stand twice;
+  - conversions between integers that change no bit, but for UNCHANGED_KEPT of a form;
+  - comparisons, but for OUTCOME_KEPT of each combination of results;
+  - of the rest all but ROWS_KEPT of a form; conversions to floats stay whole, since what the rounding
+    of 64 bits does shows in few of them. Inputs were drawn independently, half of them edges, so that
+    the first rows are a sample of all.
 """
 import random
 import re
@@ -20,6 +32,9 @@ FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 BYTES = {"p": 1, "h": 2, "w": 4, "d": 8}
 CLASS = {"p": "pred", "h": "b16", "w": "b32", "d": "b64"}
 ROWS = 64
+UNCHANGED_KEPT = 4
+OUTCOME_KEPT = 4
+ROWS_KEPT = 24
 
 
 def integer(bits):
@@ -240,9 +255,65 @@ def warp_forms():
                  [[integer(32), shift] for shift in (0, 1, 5, 16, 31) for _ in range(32)])
 
 
-def main():
-    rules = [line.split() for line in open(sys.argv[1]).read().splitlines()]
-    table = open(sys.argv[2]).read()
+NAN_FIELDS = {"f16x2": (16, 0x7c00), "bf16x2": (16, 0x7f80), "f16": (16, 0x7c00), "bf16": (16, 0x7f80),
+              "f32": (32, 0x7f800000), "f64": (64, 0x7ff0000000000000)}
+
+
+def has_nan(name, results):
+    """Whether a result is NaN, of a form whose name ends in its float type."""
+    bits, infinity = NAN_FIELDS.get(name.split("_")[-1], (0, 0))
+    if bits == 0 or re.match("more_(setp|cvt|atom)_", name):
+        return False
+    part = (1 << bits) - 1
+    return any(word >> shift & part >> 1 > infinity for word in results for shift in (0, 16)
+               if shift == 0 or name.endswith("x2"))
+
+
+def kept_rows(name, rows):
+    kept, seen = [], set()
+    unchanged = others = 0
+    outcomes = {}
+    between = re.match(r"more_cvt_[su]\d+_[su]\d+$", name) is not None
+    compares, to_float = name.startswith("more_setp_"), name.startswith("more_cvt_f")
+    for ins, outs in rows:
+        if (ins, outs) in seen or has_nan(name, outs):
+            continue
+        seen.add((ins, outs))
+        if between and all(word == ins[0] for word in outs):
+            unchanged += 1
+            if unchanged > UNCHANGED_KEPT:
+                continue
+        elif compares:
+            outcomes[outs] = outcomes.get(outs, 0) + 1
+            if outcomes[outs] > OUTCOME_KEPT:
+                continue
+        elif not to_float:
+            others += 1
+            if others > ROWS_KEPT:
+                continue
+        kept.append((ins, outs))
+    return kept
+
+
+def reduce(path):
+    with open(path, encoding="ascii") as file:
+        header, *texts = re.split(r"^(?=form )", file.read(), flags=re.M)
+    print(header, end="")
+    for text in texts:
+        lines = text.splitlines()
+        _, name, kind = lines[0].split()
+        rows = [tuple(tuple(int(word, 16) for word in side.split()) for side in line[4:].split(":"))
+                for line in lines if line.startswith("row ")]
+        print("\n".join(line for line in lines if not line.startswith("row ")))
+        for ins, outs in rows if kind == "warp" else kept_rows(name, rows):
+            print("row", *[f"{word:x}" for word in ins], ":", *[f"{word:x}" for word in outs])
+
+
+def forms(rules_path, table_path):
+    with open(rules_path, encoding="ascii") as file:
+        rules = [line.split() for line in file.read().splitlines()]
+    with open(table_path, encoding="ascii") as file:
+        table = file.read()
     bodies = set(re.findall(r"^body .*?([a-z][\w.]*\.\w+) ", table, re.MULTILINE))
     print("calibration 1")
     for opcode, signature in rules:
@@ -255,4 +326,14 @@ def main():
     warp_forms()
 
 
-main()
+def main():
+    if len(sys.argv) == 4 and sys.argv[1] == "forms":
+        forms(sys.argv[2], sys.argv[3])
+    elif len(sys.argv) == 3 and sys.argv[1] == "reduce":
+        reduce(sys.argv[2])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
