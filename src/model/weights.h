@@ -5,8 +5,8 @@
 //
 // W1. 1 <= n_layer <= MODEL_LAYERS_MAX; n_head and n_head_kv <= OP_HEADS_MAX, n_head a multiple of
 //     n_head_kv; head_dim even, <= OP_HEAD_DIM_MAX; rope_dim even, 2 to head_dim; n_embd <=
-//     MODEL_EMBD_MAX, n_ff <= MODEL_WIDTH_MAX; n_vocab <= MODEL_VOCAB_MAX. So every product of two of them fits u64 with
-//     room, and n_head * head_dim and n_head_kv * head_dim fit u32.
+//     MODEL_EMBD_MAX, n_ff <= MODEL_WIDTH_MAX; n_vocab <= MODEL_VOCAB_MAX. So every product of
+//     two of them fits u64 with room, and n_head * head_dim and n_head_kv * head_dim fit u32.
 // W2. Each weight has rows and k as its place asks for, in a type of dtype_table, k in whole
 //     blocks; each matrix has its own type. Norms, biases and rope_freqs are F32 and finite; the
 //     divisors of rope_freqs are above 0. (Values of matrices are not looked at: kernels catch what
