@@ -323,12 +323,12 @@ static u32 largest_logit(const f32 *logits, u32 n) {
     u32 n_whole = n / WORDS * WORDS;
     for (u32 i = 0; i < n_whole; i += WORDS) {
         words_8 key = load_words(logits + i);
-        key ^= (key >> 31) & 0x7fffffff;
+        key ^= (key < 0) & 0x7fffffff;
         words_8 above = key > most;
         most = (key & above) | (most & ~above);
     }
     for (u32 lane = 0; lane < WORDS && n_whole > 0; lane++) {
-        i32 bits = most[lane] ^ ((most[lane] >> 31) & 0x7fffffff);
+        i32 bits = most[lane] ^ (most[lane] < 0 ? 0x7fffffff : 0);
         largest = MAX(largest, f32_from_bits((u32)bits));
     }
     for (u32 i = n_whole; i < n; i++) largest = MAX(largest, logits[i]);
