@@ -129,8 +129,8 @@ $(BUILD)/fuzz/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CLANG) $(FUZZ_FLAGS) $(LEVEL_FLAGS) $(FUZZ_EXTRA) -MMD -MP -c -o $@ $<
 
-# Kernels of a level are inlined into few functions, which takes clang minutes and 2 GB to instrument; the
-# tests of kernels run it under the sanitizers of gcc.
+# Kernels of a level are inlined into few functions, which takes clang minutes and 2 GB to
+# instrument; the tests of kernels run it under the sanitizers of gcc.
 $(BUILD)/fuzz/src/cpu/%_avx512.o: FUZZ_EXTRA := -fno-sanitize=all -Wno-pass-failed
 
 # libFuzzer brings main; the one of hosted.c steps aside.

@@ -72,7 +72,7 @@ struct generation {
     struct session *session;
     struct generate_options *g;
     engine_sequence sequence;
-    u32 end_token, n_computed;
+    u32 n_computed;
     bool shows_prefill, has_ended;
     struct output *out;
     struct piece_stream stream;
@@ -97,14 +97,12 @@ static enum sov_status take(struct generation *x, const struct engine_output *ou
         answer->first_token_ns = platform_monotonic_ns();
         show_prefill(x->shows_prefill, answer->n_prompt, answer->n_prompt);
     }
-    bool ends = !x->g->ignore_end && (token == x->end_token ||
-                                      tokenizer_is_end(x->session->vocabulary.tokenizer, token));
-    if (!ends) {
+    if (!output->is_end) {
         answer_keep(answer, output);
         piece_stream_put(&x->stream, token);
         output_flush(x->out);
     }
-    if (ends || x->g->stop.found) answer->finish = FINISH_STOP;
+    if (output->is_end || x->g->stop.found) answer->finish = FINISH_STOP;
     return SOV_OK;
 }
 
@@ -157,7 +155,7 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
     };
     static_assert(sizeof(struct generation) < 1 << 17, "on the stack of the first thread");
     struct generation x = {
-        .answer = answer, .session = session, .g = g, .end_token = end_token, .out = out};
+        .answer = answer, .session = session, .g = g, .out = out};
     enum sov_status status = engine_submit(session->engine, &request, &x.sequence, fault);
     if (status != SOV_OK) return status;
     answer->n_ids = 0;

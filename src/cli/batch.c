@@ -148,8 +148,8 @@ static enum sov_status id_set_add(struct id_set *set, u64 id, bool *is_new,
 
 // --- the batch ---
 
-struct batch_slot {        // a request that runs
-    bool is_used, has_end; // has_end: the token that ends the answer came
+struct batch_slot { // a request that runs
+    bool is_used;
     engine_sequence sequence;
     u64 line;
     u32 end_token;
@@ -248,7 +248,6 @@ static void take_line(struct batch *b, struct batch_slot *slot, struct str line,
     slot->line = b->lines.number;
     slot->tokenizer = b->session->vocabulary.tokenizer;
     slot->fault = (struct sov_fault){0};
-    slot->has_end = false;
     b->n_requests++;
     enum sov_status status =
         too_long
@@ -372,11 +371,7 @@ static void take_output(struct batch *b, const struct engine_output *output) {
         finish_slot(b, slot, output);
         return;
     }
-    if (output->event.type != EVENT_TOKEN || slot->has_end) return;
-    u32 token = output->event.sampled_token_id;
-    slot->has_end = !slot->request.ignore_end &&
-                    (token == slot->end_token || tokenizer_is_end(slot->tokenizer, token));
-    if (!slot->has_end) answer_keep(&slot->answer, output); // an end token is no part of the answer
+    if (output->event.type == EVENT_TOKEN && !output->is_end) answer_keep(&slot->answer, output);
 }
 
 // --- figures ---

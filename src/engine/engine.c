@@ -241,10 +241,10 @@ static bool is_end(const struct engine *engine, const struct engine_request *req
 }
 
 // Why a sequence ends after its newest committed token; FINISH_NONE: it goes on.
-static enum finish_reason finish_of(struct engine *engine, struct sequence *q) {
+static enum finish_reason finish_of(struct engine *engine, struct sequence *q, bool at_end) {
     const struct engine_request *request = &q->request;
     u32 n_new = n_generated(engine, q), token = q->tokens[q->n_committed - 1];
-    if (is_end(engine, request, token)) return FINISH_STOP;
+    if (at_end) return FINISH_STOP;
     if (request->stop != NULL && request->stop(request->stop_context, token)) return FINISH_STOP;
     if (request->n_new_max != 0 && n_new >= request->n_new_max) return FINISH_LENGTH;
     return q->n_committed >= engine->config.context ? FINISH_LENGTH : FINISH_NONE;
@@ -273,10 +273,11 @@ static bool commit_token(struct engine *engine, struct sequence *q,
     struct engine_output *output = publish(engine, q, event);
     u32 at = generated % STAGED_SLOTS;
     output->position = position;
+    output->is_end = is_end(engine, &q->request, q->tokens[position]);
     output->logprob = q->staged[at].logprob;
     output->n_top = q->staged[at].n_top;
     output->top = q->top + (usize)at * engine->config.logprobs_max;
-    enum finish_reason reason = finish_of(engine, q);
+    enum finish_reason reason = finish_of(engine, q, output->is_end);
     if (reason == FINISH_NONE) return true;
     finish(engine, q, reason);
     return false;
@@ -333,7 +334,6 @@ struct sched_hooks engine_hooks(struct engine *engine) {
 // prepared, and the next attempt has the same id and bytes.
 static void checkpoint_failed(struct engine *engine, struct sequence *q,
                               const struct sov_fault *fault) {
-    q->is_begun = false;
     sched_drop_staged(&engine->scheduler, slot_of(engine, q), q->n_committed + 1);
     note_failure(engine, q, fault);
 }
@@ -348,36 +348,49 @@ static enum sov_status check_receipt(const struct checkpoint_id *id,
                      id->sequence_id, id->n_tokens);
 }
 
+// Gives a checkpoint to the store unless it has it (*is_begun), and asks how far it is. A failure
+// is to be tried again from the beginning, with the same id and bytes.
+static enum sov_status ask_store(struct engine *engine, const struct sequence *q,
+                                 const struct checkpoint_id *id, bool *is_begun,
+                                 enum checkpoint_progress *progress,
+                                 struct checkpoint_receipt *receipt, struct sov_fault *fault) {
+    struct checkpoint_store *store = &engine->store;
+    enum sov_status status = SOV_OK;
+    *progress = CHECKPOINT_PENDING;
+    if (!*is_begun) {
+        status = probe(engine, "checkpoint", fault);
+        if (status == SOV_OK) {
+            struct str bytes = sequence_checkpoint(engine, q, id);
+            status = store->begin(store->context, id, bytes, fault);
+        }
+    }
+    if (status == SOV_OK) status = probe(engine, "receipt", fault);
+    if (status == SOV_OK) status = store->poll(store->context, id, progress, receipt, fault);
+    if (status == SOV_OK && *progress == CHECKPOINT_DURABLE) {
+        status = check_receipt(id, receipt, fault);
+    }
+    *is_begun = status == SOV_OK;
+    return status;
+}
+
 // Begins the checkpoint of a boundary, or asks how far it is; commits what waits for it.
 static void settle(struct engine *engine, struct sequence *q) {
     struct checkpoint_id id = {q->request.id, q->n_committed + 1, CHECKPOINT_BOUNDARY};
-    struct checkpoint_store *store = &engine->store;
     struct checkpoint_receipt receipt = {0};
-    enum checkpoint_progress progress = CHECKPOINT_PENDING;
+    enum checkpoint_progress progress;
     struct sov_fault fault = {0};
-    enum sov_status status = SOV_OK;
-    if (!q->is_begun) {
-        // Nothing runs ahead of a checkpoint that nobody writes.
-        assert(scheduled(engine, q)->n_tokens == q->n_committed + 1);
-        status = probe(engine, "checkpoint", &fault);
-        if (status == SOV_OK) {
-            struct str bytes = sequence_checkpoint(engine, q, &id);
-            status = store->begin(store->context, &id, bytes, &fault);
-        }
-        q->is_begun = status == SOV_OK;
-    }
-    if (status == SOV_OK) status = probe(engine, "receipt", &fault);
-    if (status == SOV_OK) status = store->poll(store->context, &id, &progress, &receipt, &fault);
-    if (status == SOV_OK && progress == CHECKPOINT_PENDING) {
-        hold(engine, q);
-        return;
-    }
-    if (status == SOV_OK) status = check_receipt(&id, &receipt, &fault);
+    // Nothing runs ahead of a checkpoint that nobody writes.
+    assert(q->is_begun || scheduled(engine, q)->n_tokens == q->n_committed + 1);
+    enum sov_status status = ask_store(engine, q, &id, &q->is_begun, &progress, &receipt, &fault);
     if (status != SOV_OK) {
         checkpoint_failed(engine, q, &fault);
         return;
     }
-    store->forget(store->context, &id);
+    if (progress == CHECKPOINT_PENDING) {
+        hold(engine, q);
+        return;
+    }
+    engine->store.forget(engine->store.context, &id);
     q->is_begun = false;
     engine->statistics.n_checkpoints++;
     sched_prepared(&engine->scheduler, slot_of(engine, q), false);
@@ -538,37 +551,20 @@ static void attempt(struct engine *engine) {
 // Checkpoints what is committed of every live sequence, and computes nothing. What is staged stays
 // staged: the same tokens come after the resumption as would have come without it.
 static void suspend(struct engine *engine) {
-    struct checkpoint_store *store = &engine->store;
     engine->is_suspended = true;
     bool all_durable = true;
     for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
         struct sequence *q = &engine->sequences[slot];
         if (q->handle == 0 || q->suspend_durable) continue;
         struct sov_fault fault = {0};
-        enum checkpoint_progress progress = CHECKPOINT_PENDING;
+        enum checkpoint_progress progress;
         struct checkpoint_receipt receipt;
-        enum sov_status status = SOV_OK;
-        if (!q->suspend_begun) {
-            q->suspend_id =
-                (struct checkpoint_id){q->request.id, q->n_committed, CHECKPOINT_SUSPEND};
-            status = probe(engine, "checkpoint", &fault);
-            struct str bytes = sequence_checkpoint(engine, q, &q->suspend_id);
-            if (status == SOV_OK) {
-                status = store->begin(store->context, &q->suspend_id, bytes, &fault);
-            }
-            q->suspend_begun = status == SOV_OK;
-        }
-        if (status == SOV_OK) status = probe(engine, "receipt", &fault);
-        if (status == SOV_OK) {
-            status = store->poll(store->context, &q->suspend_id, &progress, &receipt, &fault);
-        }
-        if (status == SOV_OK && progress == CHECKPOINT_DURABLE) {
-            status = check_receipt(&q->suspend_id, &receipt, &fault);
-        }
+        q->suspend_id = (struct checkpoint_id){q->request.id, q->n_committed, CHECKPOINT_SUSPEND};
+        enum sov_status status = ask_store(engine, q, &q->suspend_id, &q->suspend_begun, &progress,
+                                           &receipt, &fault);
         q->suspend_durable = status == SOV_OK && progress == CHECKPOINT_DURABLE;
         all_durable = all_durable && q->suspend_durable;
-        if (status == SOV_OK) continue;
-        q->suspend_begun = false; // the next step tries again
+        if (status == SOV_OK) continue; // else the next step tries again
         if (engine->report.n_failed++ == 0) engine->step_fault = fault;
         engine->report.fault = &engine->step_fault;
     }

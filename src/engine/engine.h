@@ -111,6 +111,7 @@ struct engine_output {
     engine_sequence sequence;
     struct sov_event event;          // sequence_id is the request's id
     u32 position;                    // of the token in the sequence
+    bool is_end;                     // an end token: it ends the answer and is no part of it
     f64 logprob;                     // of the token, when asked for
     const struct token_logprob *top; // [n_top] best first; valid until the next step
     u32 n_top;

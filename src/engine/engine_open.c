@@ -15,10 +15,6 @@ static_assert(ENGINE_THREADS_MAX <= POOL_WORKERS_MAX, "the pool holds that many"
 static_assert(ENGINE_CHUNK_MAX <= CPU_BATCH_TOKENS_MAX, "a chunk is a batch");
 static_assert(ENGINE_RUN_AHEAD_MAX + 1 < ENGINE_CHECKPOINT_TOKENS, "one boundary at a time");
 
-static u32 context_blocks(const struct engine_config *config) {
-    return (config->context + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE;
-}
-
 static u64 block_bytes(const struct model *model) {
     const struct model_params *p = &model->params;
     return 2ull * SOV_KV_BLOCK_SIZE * p->n_head_kv * p->head_dim * sizeof(f16) * p->n_layer;
@@ -26,7 +22,7 @@ static u64 block_bytes(const struct model *model) {
 
 static enum sov_status resolve_blocks(struct engine_config *config, const struct model *model,
                                       struct sov_fault *fault) {
-    u32 of_context = context_blocks(config);
+    u32 of_context = kv_blocks_of(config->context);
     if (config->kv_blocks == 0) {
         u64 most = MAX(ENGINE_KV_BYTES_DEFAULT / block_bytes(model), of_context);
         u64 wanted = MIN((u64)of_context * config->max_seqs, (u64)KV_BLOCKS_MAX);
@@ -109,7 +105,7 @@ static struct kv_config kv_config_of(const struct model *model,
         .n_head_kv = model->params.n_head_kv,
         .head_dim = model->params.head_dim,
         .n_sequences = config->max_seqs,
-        .max_blocks = context_blocks(config),
+        .max_blocks = kv_blocks_of(config->context),
         .n_blocks = config->kv_blocks,
         .n_spill = config->spill_blocks,
     };
@@ -281,8 +277,7 @@ enum sov_status engine_open(const struct model *model, const struct engine_confi
     if (config->has_janet) status = janet_open(&engine->janet, fault);
     if (status == SOV_OK) status = create_parts(engine, fault);
     if (status != SOV_OK) {
-        if (engine->janet != NULL) janet_close(engine->janet);
-        platform_memory_unmap(mapped, memory.total);
+        engine_close(engine);
         return status;
     }
     engine->arena.sealed = true; // E1

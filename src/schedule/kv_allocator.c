@@ -122,7 +122,7 @@ static u32 *table_of(const struct kv_allocator *kv, u32 sequence) {
     return kv->tables + (u64)sequence * kv->config.max_blocks;
 }
 
-static u32 blocks_of(u64 n_tokens) {
+u32 kv_blocks_of(u64 n_tokens) {
     return (u32)((n_tokens + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE);
 }
 
@@ -224,7 +224,7 @@ u32 kv_blocks_available(const struct kv_allocator *kv) { return kv->n_free + kv-
 
 u32 kv_blocks_wanted(const struct kv_allocator *kv, u32 sequence, u32 n_tokens) {
     assert(sequence < kv->config.n_sequences);
-    u32 wanted = blocks_of(n_tokens), owned = kv->n_owned[sequence];
+    u32 wanted = kv_blocks_of(n_tokens), owned = kv->n_owned[sequence];
     if (n_tokens <= kv->lengths[sequence]) return 0;
     return (wanted > owned ? wanted - owned : 0) + needs_copy(kv, sequence);
 }
@@ -233,7 +233,7 @@ enum sov_status kv_allocate_blocks(struct kv_allocator *kv, u32 sequence, u32 n_
                                    struct sov_fault *fault) {
     enum sov_status status = check_sequence(kv, sequence, fault);
     if (status != SOV_OK) return status;
-    u32 wanted = blocks_of(n_tokens), owned = kv->n_owned[sequence];
+    u32 wanted = kv_blocks_of(n_tokens), owned = kv->n_owned[sequence];
     if (wanted > kv->config.max_blocks) {
         return fault_set(fault, SOV_ERR_LIMIT, "KV: %u tokens need %u blocks, a sequence has %u",
                          n_tokens, wanted, kv->config.max_blocks);
@@ -323,7 +323,7 @@ enum sov_status kv_truncate(struct kv_allocator *kv, u32 sequence, u32 n_tokens,
                          kv->lengths[sequence], n_tokens);
     }
     // From the last on: of idle blocks those with the longest history go first.
-    while (kv->n_owned[sequence] > blocks_of(n_tokens)) drop_last(kv, sequence);
+    while (kv->n_owned[sequence] > kv_blocks_of(n_tokens)) drop_last(kv, sequence);
     if (n_tokens == 0) kv->spilled[sequence] = false;
     kv->lengths[sequence] = n_tokens;
     return SOV_OK;

@@ -107,6 +107,7 @@ enum sov_status kv_free_block(struct kv_allocator *kv, u32 sequence, u32 physica
 enum sov_status kv_release(struct kv_allocator *kv, u32 sequence, struct sov_fault *fault)
     MUST_CHECK;
 
+u32 kv_blocks_of(u64 n_tokens); // whole blocks that hold so many tokens
 // How many blocks kv_allocate_blocks would take for so many tokens, and how many there are.
 u32 kv_blocks_wanted(const struct kv_allocator *kv, u32 sequence, u32 n_tokens);
 u32 kv_blocks_available(const struct kv_allocator *kv);

@@ -129,8 +129,7 @@ static bool fits_budget(const struct scheduler *s, u32 n) {
 }
 
 static u32 blocks_for(const struct scheduler *s, u32 n_tokens) {
-    u32 n = (n_tokens + SOV_KV_BLOCK_SIZE - 1) / SOV_KV_BLOCK_SIZE;
-    return MIN(n, s->kv->config.max_blocks); // the last token of a context needs no block more
+    return MIN(kv_blocks_of(n_tokens), s->kv->config.max_blocks); // the last token of a context needs no block more
 }
 
 // --- transitions of the plan ---
