@@ -57,11 +57,6 @@ KERNEL_INLINE u32 query_head(const struct batch *b, u32 query) {
     return b->kv_head * b->heads_per_kv + (b->first + query) % b->heads_per_kv;
 }
 
-// First position that the row at `position` sees.
-KERNEL_INLINE u32 first_visible(u32 window, u32 position) {
-    return window != 0 && position >= window ? position - window + 1 : 0;
-}
-
 // --- stage ---
 
 // n halves at p, widened to a multiple of 8 with zeros.

@@ -75,11 +75,6 @@ KERNEL_INLINE const f16 *query_at(const struct batch *b, u32 query) {
            (usize)query_head(b, query) * args->head_dim;
 }
 
-// First position that the row at `position` sees.
-KERNEL_INLINE u32 first_visible(u32 window, u32 position) {
-    return window != 0 && position >= window ? position - window + 1 : 0;
-}
-
 // --- stage ---
 
 // 16 rows of halves, by address; of a block of keys, `stride` bytes apart.

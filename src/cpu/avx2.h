@@ -30,12 +30,8 @@
 
 #define LANES 8u
 #define PREFETCH_LINE 64u
-#ifndef PREFETCH_AHEAD
 #define PREFETCH_AHEAD 4096u
-#endif
-#ifndef PREFETCH_NEAR
 #define PREFETCH_NEAR 8192u // bytes of a panel that still goes to L1
-#endif
 
 // The kernels of the other files of this level.
 gemm_fn gemm_q4_0_avx2, gemm_q4_1_avx2, gemm_q5_0_avx2, gemm_q5_1_avx2, gemm_q8_0_avx2;
@@ -229,11 +225,16 @@ KERNEL_INLINE usize kv_token_offset(const struct kv_layer *kv, u32 slot, u32 pos
            position % OP_KV_BLOCK_TOKENS * kv->token_stride;
 }
 
+// First position that the row at `position` sees.
+KERNEL_INLINE u32 first_visible(u32 window, u32 position) {
+    return window != 0 && position >= window ? position - window + 1 : 0;
+}
+
 // --- what the matrix products share ---
 
 #define TILE_PANELS 2
 #define TILE_ROWS (TILE_PANELS * LANES)
-#define TILE_TOKENS 6    // 12 accumulators, 2 weights and 1 activation fill the 16 registers
+#define TILE_TOKENS 6    // 12 accumulators, 2 weights and 1 activation fill 16 registers
 #define CHUNK_TOKENS 512 // totals of a chunk of tokens: 32 KiB
 
 typedef f32 tile_total[TILE_PANELS][LANES]; // of one token

@@ -7,14 +7,14 @@
 
 #define LANES_16 16u
 
-gemm_fn gemm_q4_0_avx512, gemm_q4_1_avx512, gemm_q5_0_avx512, gemm_q5_1_avx512, gemm_q8_0_avx512;
-gemm_fn gemm_q2_k_avx512, gemm_q3_k_avx512, gemm_q4_k_avx512, gemm_q5_k_avx512, gemm_q6_k_avx512;
 // Values that must be in registers here (see KEEP_IN_REGISTER); "v" has all 32.
 #define KEEP_IN_ZMM(a) __asm__ volatile("" : "+v"(a))
-#define KEEP_IN_REGISTERS_512(a, b) __asm__ volatile("" : "+v"(a), "+v"(b))
+#define KEEP_IN_ZMMS(a, b) __asm__ volatile("" : "+v"(a), "+v"(b))
 
 // The kernels of the other files of this level.
 attention_fn attention_avx512;
+gemm_fn gemm_q4_0_avx512, gemm_q4_1_avx512, gemm_q5_0_avx512, gemm_q5_1_avx512, gemm_q8_0_avx512;
+gemm_fn gemm_q2_k_avx512, gemm_q3_k_avx512, gemm_q4_k_avx512, gemm_q5_k_avx512, gemm_q6_k_avx512;
 gemm_fn gemm_f32_avx512, gemm_f16_avx512, gemm_bf16_avx512;
 rmsnorm_fn rmsnorm_avx512;
 quantize_fn quantize_q16_avx512;
@@ -66,6 +66,15 @@ KERNEL_INLINE void put_lanes(const struct gemm_args *args, u32 row, __mmask16 la
         total = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, out), total);
     }
     _mm512_mask_storeu_ps(out, lanes, total);
+}
+
+// --- sums over lanes ---
+
+// Word i of 128-bit lane l of the result is the sum of lane l of the i-th of four vectors.
+KERNEL_INLINE __m512i sums_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
 }
 
 // --- transposes ---
@@ -127,8 +136,8 @@ KERNEL_INLINE void transpose_16x16_u32(const __m512i row[16], __m512i column[16]
         b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
     }
     UNROLL_FULLY
-    for (u32 c = 0; c < 4;
-         c++) { // rows 0 to 7, then 8 to 15: [l 0, l 2 | l 0, l 2], [l 1, l 3 | ..]
+    for (u32 c = 0; c < 4; c++) {
+        // Rows 0 to 7, then 8 to 15: lanes [0, 2 | 0, 2], then [1, 3 | 1, 3].
         __m512i low_even = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);
         __m512i low_odd = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd);
         __m512i high_even = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);

@@ -124,19 +124,10 @@ KERNEL_INLINE __m512i quantize_32(const f16 *x, __m512 inv, i16 *a) {
     return _mm512_madd_epi16(all, _mm512_set1_epi16(1));
 }
 
-// Sums of words over pairs of lanes (of 64-bit lanes): a's and b's in turn.
-KERNEL_INLINE __m512i add_words(__m512i a, __m512i b) {
-    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-}
-KERNEL_INLINE __m512i add_quads_512(__m512i a, __m512i b) {
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-}
-
 // v_i has 16 words; the result's words 2 i and 2 i + 1 are the sums of v_i's lower and upper 8.
 KERNEL_INLINE __m512i sums_of_8(const __m512i v[8]) {
-    __m512i a = add_quads_512(add_words(v[0], v[1]), add_words(v[2], v[3]));
-    __m512i b = add_quads_512(add_words(v[4], v[5]), add_words(v[6], v[7]));
-    // Lane l of a: sums over lane l of v_0 to v_3. Lanes 0 and 1 make the lower 8 words.
+    __m512i a = sums_of_4(v[0], v[1], v[2], v[3]), b = sums_of_4(v[4], v[5], v[6], v[7]);
+    // Lanes 0 and 1 make the lower 8 words.
     __m512i even = _mm512_shuffle_i32x4(a, b, 0x88); // a 0, a 2, b 0, b 2
     __m512i odd = _mm512_shuffle_i32x4(a, b, 0xdd);
     const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);

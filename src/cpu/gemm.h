@@ -71,3 +71,13 @@ KERNEL_INLINE struct token_group token_group_of(const struct q16 *xq, u32 token,
         .da = xq->scale + (usize)token * xq->scale_stride + group,
     };
 }
+
+// The groups of the tokens of a tile that begins at token t of [t, end): 2, 4 or TILE_TOKENS of
+// them, which is returned. Where fewer are left the last one is repeated.
+KERNEL_INLINE u32 token_tile(const struct q16 *xq, u32 t, u32 end, u32 group,
+                             struct token_group x[TILE_TOKENS]) {
+    u32 left = end - t;
+    u32 n = left <= 2 ? 2 : left <= 4 ? 4 : TILE_TOKENS;
+    for (u32 i = 0; i < n; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
+    return n;
+}

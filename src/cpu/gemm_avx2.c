@@ -657,10 +657,8 @@ KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct tile_scr
 KERNEL_INLINE void tile_tokens(enum group_form form, struct tile_scratch *tile, u32 n_blocks,
                                const struct q16 *xq, u32 begin, u32 end, u32 group) {
     for (u32 t = begin; t < end;) {
-        u32 left = end - t;
-        u32 step = left <= 2 ? 2 : left <= 4 ? 4 : TILE_TOKENS;
         struct token_group x[TILE_TOKENS];
-        for (u32 i = 0; i < step; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
+        u32 step = token_tile(xq, t, end, group, x);
         if (step == 2) {
             tile_step(form, 2, tile, n_blocks, x, &tile->total[t - begin]);
         } else if (step == 4) {

@@ -531,13 +531,6 @@ KERNEL_INLINE void split_group(enum dtype type, const struct token_group *x, u32
 // blocks; Q2_K and Q3_K have one sum for the group.
 KERNEL_INLINE u32 half_sums(enum dtype type) { return type == DTYPE_Q6_K ? 2 : 1; }
 
-// Word i of lane L of the result is the sum of lane L of v_i.
-KERNEL_INLINE __m512i sum_lanes_of_4(__m512i a, __m512i b, __m512i c, __m512i d) {
-    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
 // Lane i of out_L is lane L of z_i.
 KERNEL_INLINE void transpose_lanes(const __m512i z[4], __m512i out[4]) {
     __m512i a = _mm512_shuffle_i64x2(z[0], z[1], 0x44), b = _mm512_shuffle_i64x2(z[2], z[3], 0x44);
@@ -674,7 +667,7 @@ KERNEL_INLINE void few_half(enum dtype type, const u8 *const row[4], usize at, i
         UNROLL_FULLY
         for (u32 i = 0; i < n_sums; i++) {
             few->sums[t][four][n_sums * h + i] =
-                sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
+                sums_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
         }
     }
 }
@@ -702,7 +695,7 @@ KERNEL_INLINE void one_four(enum dtype type, const u8 *const row[4], usize at, u
     }
     UNROLL_FULLY
     for (u32 i = 0; i < 2 * n_sums; i++) {
-        few->sums[0][four][i] = sum_lanes_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
+        few->sums[0][four][i] = sums_of_4(sum[0][i], sum[1][i], sum[2][i], sum[3][i]);
     }
 }
 
@@ -801,31 +794,6 @@ static_assert(sizeof(struct many_scratch) <= OP_SCRATCH_BYTES, "a tile fits the 
 typedef void unpack_tile_fn(const u8 *const row[ROWS], usize at, u32 n_blocks,
                             struct many_scratch *many, u32 panel, struct ahead *ahead);
 
-// Word i of the 16 vectors, to vector i.
-static void transpose_16x16(const u8 rows[ROWS][64], __m512i column[16]) {
-    __m512i a[16], b[16];
-    UNROLL_FULLY
-    for (u32 i = 0; i < 16; i += 2) {
-        __m512i x = load_512(rows[i]), y = load_512(rows[i + 1]);
-        a[i] = _mm512_unpacklo_epi32(x, y);
-        a[i + 1] = _mm512_unpackhi_epi32(x, y);
-    }
-    UNROLL_FULLY
-    for (u32 i = 0; i < 16; i += 4) { // b[4j + w]: word w of every lane, rows 4j to 4j + 3
-        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-    UNROLL_FULLY
-    for (u32 w = 0; w < 4; w++) {
-        __m512i z[4] = {b[w], b[4 + w], b[8 + w], b[12 + w]}, out[4];
-        transpose_lanes(z, out);
-        UNROLL_FULLY
-        for (u32 lane = 0; lane < 4; lane++) column[4 * lane + w] = out[lane];
-    }
-}
-
 KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize at, u32 n_blocks,
                                struct many_scratch *many, u32 panel, struct ahead *ahead) {
     i32 available = (i32)(is_super_block(type) ? block_bytes(type) : n_blocks * block_bytes(type));
@@ -850,8 +818,10 @@ KERNEL_INLINE void unpack_tile(enum dtype type, const u8 *const row[ROWS], usize
     UNROLL_FULLY
     for (u32 c = 0; c < CHUNKS; c++) {
         if (c >= n_chunks) continue;
-        __m512i column[16];
-        transpose_16x16(many->quants[c], column);
+        __m512i row_of[ROWS], column[16];
+        UNROLL_FULLY
+        for (u32 r = 0; r < ROWS; r++) row_of[r] = load_512(many->quants[c][r]);
+        transpose_16x16_u32(row_of, column);
         UNROLL_FULLY
         for (u32 i = 0; i < 16; i++) {
             u32 pair = 8 * run_of_lane(type, c, i / 4) + 2 * (i % 4);
@@ -889,7 +859,7 @@ KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct many_scr
                 __m512i a = _mm512_set1_epi32(load_i32(x[t].a + 2 * (usize)i));
                 sum[t][0] = _mm512_dpwssd_epi32(sum[t][0], w0, a);
                 sum[t][1] = _mm512_dpwssd_epi32(sum[t][1], w1, a);
-                KEEP_IN_REGISTERS_512(sum[t][0], sum[t][1]);
+                KEEP_IN_ZMMS(sum[t][0], sum[t][1]);
             }
         }
         UNROLL_FULLY
@@ -928,10 +898,8 @@ KERNEL_INLINE void tile_step(enum group_form form, u32 n_tokens, struct many_scr
 KERNEL_INLINE void tile_tokens(enum group_form form, struct many_scratch *many, u32 n_blocks,
                                const struct q16 *xq, u32 begin, u32 end, u32 group) {
     for (u32 t = begin; t < end;) {
-        u32 left = end - t;
-        u32 step = left <= 2 ? 2 : left <= 4 ? 4 : TILE_TOKENS;
         struct token_group x[TILE_TOKENS];
-        for (u32 i = 0; i < step; i++) x[i] = token_group_of(xq, MIN(t + i, end - 1), group);
+        u32 step = token_tile(xq, t, end, group, x);
         if (step == 2) {
             tile_step(form, 2, many, n_blocks, x, &many->total[t - begin]);
         } else if (step == 4) {
