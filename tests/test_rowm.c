@@ -213,6 +213,8 @@ static void sim_restart(struct sim *sim, enum sim_fate fate) {
 
 // --- what is written ---
 
+static const char *program_path; // files of this program lie beside it, so that builds do not meet
+
 static const struct rowm_manifest manifest = {
     .engine_version = {(const u8 *)"test 1", 6},
     .device = {(const u8 *)"cpu", 3},
@@ -822,6 +824,59 @@ static int judge_flips(const char *path) {
     return 0;
 }
 
+// More transactions than the index begins with, payloads larger than any buffer, on the system's
+// own files. The store of an earlier run is moved aside.
+static void a_large_store_on_the_systems_disk(void) {
+    static char path[600], log[640], old[640];
+    static u8 large[700 * 1024], back[sizeof large];
+    struct text t = TEXT_OVER_ARRAY(path);
+    text_format(&t, "%s.store", program_path);
+    t = TEXT_OVER_ARRAY(log);
+    text_format(&t, "%s/log", path);
+    t = TEXT_OVER_ARRAY(old);
+    text_format(&t, "%s/log.old", path);
+    struct sov_fault fault = {0};
+    CHECK_MSG(platform_make_folder(path, &fault) == SOV_OK, "%s", fault.message);
+    if (!platform_is_missing(log)) CHECK(platform_rename(log, old, &fault) == SOV_OK);
+    struct rowm_folder folder = {path};
+    struct rowm_disk disk = rowm_folder_disk(&folder);
+    struct rowm *store = OPEN(&disk);
+    if (store == NULL) return;
+    for (usize i = 0; i < sizeof large; i++) large[i] = (u8)(i * 31 + (i >> 9));
+    for (u32 i = 0; i < 700; i++) {
+        char name[16];
+        t = TEXT_OVER_ARRAY(name);
+        text_format(&t, "t%u", i);
+        struct rowm_write write = checkpoint(name, name);
+        write.owner = i;
+        if (i % 300 == 299) write.payload = (struct str){large, sizeof large};
+        CHECK_MSG(rowm_stage(store, &write, NULL, &fault) == SOV_OK, "%s", fault.message);
+    }
+    CHECK_MSG(rowm_commit(store, &fault) == SOV_OK, "%s", fault.message);
+    rowm_close(store);
+    store = OPEN(&disk);
+    expect_verified(&disk, store, __LINE__);
+    for (u32 i = 0; i < 700; i += 23) {
+        u64 record = 0;
+        struct rowm_record_info info;
+        CHECK(rowm_find_available(store, i, &record) && record == i + 1);
+        CHECK(rowm_info(store, record, &info, NULL) == SOV_OK && info.owner == i);
+    }
+    struct rowm_record_info info;
+    usize n = 0;
+    CHECK(rowm_info(store, 600, &info, NULL) == SOV_OK); // written as number 599
+    struct rowm_claim claim = {id_of("claim"), info.capability, 1};
+    enum sov_status status = sov_rowm_read_once(store, &claim, back, sizeof back, &n, NULL, &fault);
+    CHECK_MSG(status == SOV_OK && n == sizeof large, "%s", fault.message);
+    CHECK(memcmp(back, large, sizeof large) == 0);
+    struct rowm *second = NULL;
+    CHECK(rowm_open(&disk, &manifest, &second, NULL) == SOV_ERR_STATE);
+    expect_verified(&disk, store, __LINE__);
+    rowm_close(store);
+    folder.path = "no/such/folder";
+    CHECK(rowm_open(&disk, &manifest, &store, NULL) == SOV_ERR_IO);
+}
+
 static int judge_folder(const char *path) {
     struct rowm_folder folder = {path};
     struct rowm_disk disk = rowm_folder_disk(&folder);
@@ -841,6 +896,7 @@ static const struct test_case cases[] = {
     {"every_failure_is_survived", every_failure_is_survived},
     {"recovery_is_deterministic", recovery_is_deterministic},
     {"every_flip_is_detected", every_flip_is_detected},
+    {"a_large_store_on_the_systems_disk", a_large_store_on_the_systems_disk},
     {"an_older_copy_is_told_by_its_head", an_older_copy_is_told_by_its_head},
 };
 
@@ -849,6 +905,7 @@ int program_main(const struct platform_start *start) {
         const char *name;
         int (*run)(const char *path);
     } actions[] = {{"write", write_folder}, {"flips", judge_flips}, {"judge", judge_folder}};
+    program_path = start->args[0];
     for (u32 i = 0; start->n_args == 3 && i < COUNT_OF(actions); i++) {
         if (str_equal(str_from_z(start->args[1]), str_from_z(actions[i].name))) {
             return actions[i].run(start->args[2]);

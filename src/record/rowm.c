@@ -623,7 +623,8 @@ static enum sov_status begin_session(struct rowm *s, const struct rowm_manifest 
     put_string(&t, m->driver);
     assert(!t.truncated);
     u8 name[WORM_TAG_BYTES + 8];
-    memcpy(name, SESSION_TAG, WORM_TAG_BYTES);
+    struct str tag = STR(SESSION_TAG);
+    memcpy(name, tag.data, WORM_TAG_BYTES);
     store_u64(name + WORM_TAG_BYTES, s->state.n_sessions);
     struct rowm_write write = {
         .txid = sha256_of((struct str){name, sizeof name}),

@@ -307,7 +307,7 @@ const u8 *worm_payload_hash(const struct worm_entry *entry) {
 bool worm_read_entry(struct str bytes, const struct sha256_digest *link, struct worm_entry *entry) {
     static const struct {
         u32 meta_bytes;
-        const char *tag;
+        char tag[WORM_TAG_BYTES + 1];
     } types[] = {
         [WORM_RECORD] = {RECORD_META_BYTES, BODY_TAG},
         [WORM_CLAIM] = {CLAIM_META_BYTES, CLAIM_TAG},

@@ -32,7 +32,8 @@ static_assert(SLOT_LINK_OFF + SLOT_DIGESTS * SHA256_BYTES == SLOT_PREVIOUS_OFF, 
 
 void worm_make_slot(struct worm_slot *slot, u8 bytes[WORM_SLOT_BYTES]) {
     memset(bytes, 0, WORM_SLOT_BYTES);
-    memcpy(bytes, SLOT_TAG, WORM_TAG_BYTES);
+    struct str tag = STR(SLOT_TAG);
+    memcpy(bytes, tag.data, WORM_TAG_BYTES);
     store_u64(bytes + SLOT_GENERATION_OFF, slot->generation);
     store_u64(bytes + SLOT_LENGTH_OFF, slot->heads.length);
     store_u64(bytes + SLOT_ENTRIES_OFF, slot->heads.n_entries);
