@@ -119,7 +119,7 @@ class Store:
 
     def read_entry(self, read, end):
         """The entry at the end as (type, meta, leaf, link, payload bytes), or None: not whole."""
-        head = read(self.length, min(17, end - self.length))
+        head = read(self.length, max(0, min(17, end - self.length)))
         if len(head) < 17 or head[16] not in META:
             return None
         kind, (meta_bytes, tag) = head[16], META[head[16]]

@@ -35,7 +35,7 @@ static u64 meta_u64(const struct worm_entry *entry, u32 off) {
     return load_u64(meta_of(entry) + off);
 }
 static struct sha256_digest meta_digest(const struct worm_entry *entry, u32 off) {
-    struct sha256_digest digest;
+    struct sha256_digest digest = {{0}};
     memcpy(digest.bytes, meta_of(entry) + off, SHA256_BYTES);
     return digest;
 }
