@@ -170,6 +170,44 @@ static void files_are_appended_read_anywhere_and_cut(void) {
     platform_close(descriptor);
 }
 
+// A file written at any place, synced, under another name in a folder of its own.
+static void files_are_updated_synced_and_renamed(void) {
+    static char folder[600], from[640], to[640];
+    struct text t = TEXT_OVER_ARRAY(folder);
+    text_format(&t, "%s.folder", scratch_path);
+    t = TEXT_OVER_ARRAY(from);
+    text_format(&t, "%s/from", folder);
+    t = TEXT_OVER_ARRAY(to);
+    text_format(&t, "%s/to", folder);
+    struct sov_fault fault = {0};
+    int descriptor = -1;
+    CHECK(platform_make_folder(folder, &fault) == SOV_OK);
+    CHECK(platform_make_folder(folder, &fault) == SOV_OK); // it is there
+    CHECK(platform_open(from, PLATFORM_OPEN_CREATE, &descriptor, &fault) == SOV_OK);
+    CHECK(platform_write_at(descriptor, 2, "23", 2, &fault) == SOV_OK);
+    CHECK(platform_write_at(descriptor, 0, "01", 2, &fault) == SOV_OK);
+    CHECK_MSG(platform_sync(descriptor, &fault) == SOV_OK, "%s", fault.message);
+    platform_close(descriptor);
+    CHECK(!platform_is_missing(from) && platform_rename(from, to, &fault) == SOV_OK);
+    CHECK(platform_is_missing(from) && !platform_is_missing(to));
+    CHECK_MSG(platform_sync_folder(folder, &fault) == SOV_OK, "%s", fault.message);
+    CHECK(platform_open(to, PLATFORM_OPEN_UPDATE, &descriptor, &fault) == SOV_OK);
+    CHECK(platform_write_at(descriptor, 1, "x", 1, &fault) == SOV_OK);
+    expect_content(descriptor, "0x23");
+    platform_close(descriptor);
+    EXPECT_FAULT(platform_rename(from, to, &fault), fault, "rename");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_open(from, PLATFORM_OPEN_UPDATE, &descriptor, &fault), fault, "ENOENT");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_sync_folder(to, &fault), fault, "ENOTDIR");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_make_folder("no/such/folder", &fault), fault, "make folder");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_sync(999, &fault), fault, "sync descriptor 999: EBADF");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_write_at(999, 0, "x", 1, &fault), fault, "write descriptor 999: EBADF");
+}
+
 static void a_lock_is_for_one(void) {
     write_scratch("", 0);
     int first = open_or_fail(PLATFORM_OPEN_APPEND), second = open_or_fail(PLATFORM_OPEN_APPEND);
@@ -554,6 +592,7 @@ static const struct test_case cases[] = {
     {"bad_descriptors_are_errors", bad_descriptors_are_errors},
     {"files_are_appended_read_anywhere_and_cut", files_are_appended_read_anywhere_and_cut},
     {"a_lock_is_for_one", a_lock_is_for_one},
+    {"files_are_updated_synced_and_renamed", files_are_updated_synced_and_renamed},
     {"sleeping_takes_time", sleeping_takes_time},
     {"files_are_mapped", files_are_mapped},
     {"memory_is_zeroed_aligned_and_counted", memory_is_zeroed_aligned_and_counted},

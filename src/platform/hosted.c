@@ -100,6 +100,7 @@ enum sov_status platform_open(const char *path, enum platform_open_mode mode, in
     bool create = mode == PLATFORM_OPEN_CREATE;
     int flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
                              : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                             : mode == PLATFORM_OPEN_UPDATE ? O_RDWR
                                                             : O_RDONLY);
     int opened;
     do {
@@ -195,6 +196,48 @@ enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize
     }
     *n_read = sum;
     return SOV_OK;
+}
+
+enum sov_status platform_write_at(int descriptor, u64 offset, const void *buffer, usize bytes,
+                                  struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        ssize_t n =
+            pwrite(descriptor, (const u8 *)buffer + sum, bytes - sum, (off_t)(offset + sum));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "write", descriptor, errno);
+        sum += (usize)n;
+    }
+    return SOV_OK;
+}
+
+// Not repeated after a failure, EINTR included: it could succeed without the bytes.
+enum sov_status platform_sync(int descriptor, struct sov_fault *fault) {
+    return fsync(descriptor) == 0 ? SOV_OK
+                                  : system_fail_descriptor(fault, "sync", descriptor, errno);
+}
+
+enum sov_status platform_sync_folder(const char *path, struct sov_fault *fault) {
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    if (opened < 0) return system_fail(fault, "open", path, errno);
+    int error = fsync(opened) == 0 ? 0 : errno;
+    close(opened);
+    return error != 0 ? system_fail(fault, "sync", path, error) : SOV_OK;
+}
+
+enum sov_status platform_rename(const char *from, const char *to, struct sov_fault *fault) {
+    return rename(from, to) == 0 ? SOV_OK : system_fail(fault, "rename", from, errno);
+}
+
+enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) {
+    if (mkdir(path, 0755) == 0 || errno == EEXIST) return SOV_OK;
+    return system_fail(fault, "make folder", path, errno);
+}
+
+bool platform_is_missing(const char *path) {
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened < 0) return errno == ENOENT;
+    close(opened);
+    return false;
 }
 
 enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {

@@ -49,7 +49,9 @@ static struct {
 #define O_TRUNC 01000
 #define O_APPEND 02000
 #define O_CLOEXEC 02000000
+#define O_DIRECTORY 0200000
 #define MODE_FILE 0644
+#define MODE_FOLDER 0755
 
 static i64 call_open(const char *path, u32 flags, u32 mode) {
     return linux_syscall(LINUX_OPEN, (u64)path, flags, mode, 0, 0, 0);
@@ -65,6 +67,22 @@ static i64 call_read(int descriptor, void *buffer, usize bytes) {
 
 static i64 call_pread64(int descriptor, void *buffer, usize bytes, u64 offset) {
     return linux_syscall(LINUX_PREAD64, (u64)(i64)descriptor, (u64)buffer, bytes, offset, 0, 0);
+}
+
+static i64 call_pwrite64(int descriptor, const void *buffer, usize bytes, u64 offset) {
+    return linux_syscall(LINUX_PWRITE64, (u64)(i64)descriptor, (u64)buffer, bytes, offset, 0, 0);
+}
+
+static i64 call_fsync(int descriptor) {
+    return linux_syscall(LINUX_FSYNC, (u64)(i64)descriptor, 0, 0, 0, 0, 0);
+}
+
+static i64 call_rename(const char *from, const char *to) {
+    return linux_syscall(LINUX_RENAME, (u64)from, (u64)to, 0, 0, 0, 0);
+}
+
+static i64 call_mkdir(const char *path, u32 mode) {
+    return linux_syscall(LINUX_MKDIR, (u64)path, mode, 0, 0, 0, 0);
 }
 
 static i64 call_ftruncate(int descriptor, u64 bytes) {
@@ -275,6 +293,7 @@ enum sov_status platform_open(const char *path, enum platform_open_mode mode, in
     bool create = mode == PLATFORM_OPEN_CREATE;
     u32 flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
                              : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                             : mode == PLATFORM_OPEN_UPDATE ? O_RDWR
                                                             : O_RDONLY);
     i64 opened;
     do {
@@ -371,6 +390,48 @@ enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize
     return SOV_OK;
 }
 
+enum sov_status platform_write_at(int descriptor, u64 offset, const void *buffer, usize bytes,
+                                  struct sov_fault *fault) {
+    for (usize sum = 0; sum < bytes;) {
+        i64 n = call_pwrite64(descriptor, (const u8 *)buffer + sum, bytes - sum, offset + sum);
+        if (n == -EINTR) continue;
+        if (n < 0) return system_fail_descriptor(fault, "write", descriptor, -n);
+        sum += (usize)n;
+    }
+    return SOV_OK;
+}
+
+// Not repeated after a failure, EINTR included: it could succeed without the bytes.
+enum sov_status platform_sync(int descriptor, struct sov_fault *fault) {
+    i64 result = call_fsync(descriptor);
+    return result < 0 ? system_fail_descriptor(fault, "sync", descriptor, -result) : SOV_OK;
+}
+
+enum sov_status platform_sync_folder(const char *path, struct sov_fault *fault) {
+    i64 opened = call_open(path, O_RDONLY | O_CLOEXEC | O_DIRECTORY, 0);
+    if (opened < 0) return system_fail(fault, "open", path, -opened);
+    i64 result = call_fsync((int)opened);
+    call_close((int)opened);
+    return result < 0 ? system_fail(fault, "sync", path, -result) : SOV_OK;
+}
+
+enum sov_status platform_rename(const char *from, const char *to, struct sov_fault *fault) {
+    i64 result = call_rename(from, to);
+    return result < 0 ? system_fail(fault, "rename", from, -result) : SOV_OK;
+}
+
+enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) {
+    i64 result = call_mkdir(path, MODE_FOLDER);
+    if (result < 0 && result != -EEXIST) return system_fail(fault, "make folder", path, -result);
+    return SOV_OK;
+}
+
+bool platform_is_missing(const char *path) {
+    i64 opened = call_open(path, O_RDONLY | O_CLOEXEC, 0);
+    if (opened >= 0) call_close((int)opened);
+    return opened == -ENOENT;
+}
+
 enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) {
     i64 result;
     do {
@@ -411,7 +472,6 @@ enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
 // The kernel's entry of a folder: inode, offset, length of the entry, type, then the name.
 #define DIRENT_LENGTH_OFF 16
 #define DIRENT_NAME_OFF 19
-#define O_DIRECTORY 0200000
 
 enum sov_status platform_folder_names(const char *path, char *names, usize capacity, usize *n_bytes,
                                       struct sov_fault *fault) {

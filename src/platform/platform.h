@@ -36,6 +36,7 @@ enum platform_open_mode {
     PLATFORM_OPEN_READ,
     PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
     PLATFORM_OPEN_APPEND, // read and write behind the end, made when it is not there, mode 0644
+    PLATFORM_OPEN_UPDATE, // read and write anywhere in a file that is there
 };
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) MUST_CHECK;
@@ -57,6 +58,21 @@ enum sov_status platform_read_at(int descriptor, u64 offset, void *buffer, usize
 // Writes all of it.
 enum sov_status platform_write(int descriptor, const void *buffer, usize bytes,
                                struct sov_fault *fault) MUST_CHECK;
+// Writes all of it from `offset` on, and moves no position. Not for files opened to append.
+enum sov_status platform_write_at(int descriptor, u64 offset, const void *buffer, usize bytes,
+                                  struct sov_fault *fault) MUST_CHECK;
+// After success the file's bytes and size are on the device. After a failure nobody knows which of
+// them are, and asking again proves nothing: the system may have forgotten what it did not write.
+enum sov_status platform_sync(int descriptor, struct sov_fault *fault) MUST_CHECK;
+// The same for the names in a folder: those of files that were made or renamed.
+enum sov_status platform_sync_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Gives a file another name on the same file system, at once; what had that name is gone.
+enum sov_status platform_rename(const char *from, const char *to, struct sov_fault *fault)
+    MUST_CHECK;
+// Makes a folder, mode 0755, unless it is there.
+enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Whether nothing has this name. Anything else, a refusal included, is false.
+bool platform_is_missing(const char *path);
 // Cuts a file to so many bytes.
 enum sov_status platform_truncate(int descriptor, u64 bytes, struct sov_fault *fault) MUST_CHECK;
 // Takes the file for this process until it is closed; SOV_ERR_STATE while another one has it. Binds
