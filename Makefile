@@ -40,7 +40,7 @@ LINK_STATIC := $(LINK) -static -no-pie
 LINK_DYNAMIC := $(LINK) -pie -Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2 \
                 -Wl,--no-as-needed -l:libc.so.6
 
-FREE_ONLY := src/freestanding/mem.c src/platform/linux.c src/platform/linux_start.c
+FREE_ONLY := src/freestanding/mem.c $(wildcard src/platform/linux*.c)
 HOSTED_ONLY := src/platform/hosted.c
 CLI := $(wildcard src/cli/*.c)
 CORE := $(filter-out $(FREE_ONLY) $(HOSTED_ONLY) $(CLI),$(wildcard src/*/*.c))
