@@ -214,6 +214,7 @@ enum sov_status platform_library_open(const struct platform_start *start, const 
     struct loader loader = {0};
     enum sov_status status = find_loader(start, path, &loader, fault);
     if (status != SOV_OK) return status;
+    assert(loader.open != NULL && loader.symbol != NULL && loader.error != NULL);
     u64 before = platform_signals_hold();
     void *handle = loader.open(path, RTLD_NOW);
     platform_signals_release(before);
