@@ -4,6 +4,7 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
+# make cuda-bundle  build/cuda_bundle: a check of the CUDA layers, to be carried to a card
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -64,7 +65,7 @@ comma := ,
 
 all: $(BUILD)/sov $(BUILD)/sov-static
 
-tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(BUILD)/free/card_cuda
 
 $(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
 	@echo '  LINK $@'
@@ -125,6 +126,17 @@ $(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
 	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
 	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
 $(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+
+# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
+$(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
+
+.PHONY: cuda-bundle
+cuda-bundle: $(BUILD)/free/card_cuda
+	@mkdir -p $(BUILD)/cuda_bundle
+	@cp $< $(BUILD)/cuda_bundle/card_cuda
+	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---
 BENCHES := $(patsubst bench/%.c,$(BUILD)/free/%,$(wildcard bench/bench_*.c))

@@ -73,6 +73,20 @@ def test_program_that_opens_libraries_imports_nothing():
         assert out.strip() == ""
 
 
+def test_check_for_a_card_fails_where_nothing_is_executed():
+    """The program of `make cuda-bundle`, so that it is known to be able to fail."""
+    program = BUILD / "free/card_cuda"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=TIMEOUT,
+                          env={"LD_LIBRARY_PATH": str(BUILD / "cuda_standin")})
+    assert done.returncode == 1, done.stdout
+    assert done.stdout.startswith("Stand-in 0, compute capability 9.0, 132 multiprocessors")
+    assert "add 13 x 4100: " in done.stdout and "graph: " in done.stdout
+    assert "idle: " not in done.stdout  # what stays as it is is right there
+    assert done.stdout.endswith("card_cuda: 1 passed, 4 failed\n")
+
+
 # --- the launch table against the PTX ---
 
 def build(folder, change=None):
