@@ -4,6 +4,7 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
+# make cuda-bundle  build/cuda_bundle: a check of the CUDA layers, to be carried to a card
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -21,7 +22,7 @@ VERSION := 0.1.0
 BUILD := build
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
-COMMON := -std=c17 $(WARN) -Isrc -Iinclude -march=x86-64-v3 -ffp-contract=off -fno-math-errno \
+COMMON := -std=c17 $(WARN) -Isrc -Iinclude -I$(BUILD)/generated -march=x86-64-v3 -ffp-contract=off -fno-math-errno \
           -fno-strict-aliasing -DSOV_VERSION='"$(VERSION)"'
 FREE_FLAGS := $(COMMON) -O2 -g -ffreestanding -fno-builtin -fPIE -fno-stack-protector \
               -fno-asynchronous-unwind-tables -fcf-protection=none -fvisibility=hidden
@@ -36,11 +37,12 @@ AVX512_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512
 LINK := -nostdlib -nostartfiles -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now \
         -Wl,-z,separate-code -Wl,--gc-sections -Wl,-e,sov_main
 LINK_STATIC := $(LINK) -static -no-pie
+FREE_TEST_LINK := $(LINK_STATIC)
 # sov: the loader maps and initialises libc, but no symbol of it is imported (docs/ARCHITECTURE.md).
 LINK_DYNAMIC := $(LINK) -pie -Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2 \
                 -Wl,--no-as-needed -l:libc.so.6
 
-FREE_ONLY := src/freestanding/mem.c src/platform/linux.c src/platform/linux_start.c
+FREE_ONLY := src/freestanding/mem.c $(wildcard src/platform/linux*.c)
 HOSTED_ONLY := src/platform/hosted.c
 CLI := $(wildcard src/cli/*.c)
 CORE := $(filter-out $(FREE_ONLY) $(HOSTED_ONLY) $(CLI),$(wildcard src/*/*.c))
@@ -53,6 +55,9 @@ ASAN_CLI := $(patsubst %.c,$(BUILD)/asan/%.o,$(CLI))
 FREE_TESTS := $(patsubst %,$(BUILD)/free/%,$(TESTS))
 ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 
+# What tests open in the place of NVIDIA's driver: one of today, and one that lacks an entry point.
+CUDA_STANDINS := $(BUILD)/cuda_standin/libcuda.so.1 $(BUILD)/cuda_standin/old/libcuda.so.1
+
 comma := ,
 .PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
@@ -60,7 +65,7 @@ comma := ,
 
 all: $(BUILD)/sov $(BUILD)/sov-static
 
-tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(BUILD)/free/card_cuda
 
 $(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
 	@echo '  LINK $@'
@@ -78,9 +83,13 @@ $(BUILD)/sov-asan: $(ASAN_CLI) $(ASAN_CORE)
 $(BUILD)/free/sim_engine $(BUILD)/asan/sim_engine: TEST_LINK := \
     $(patsubst %,-Wl$(comma)--wrap=platform_%,memory_map memory_map_at thread_start)
 
+# Opens libraries, so it is linked as sov is.
+$(BUILD)/free/test_cuda_driver: FREE_TEST_LINK := $(LINK_DYNAMIC)
+$(BUILD)/free/test_cuda_driver $(BUILD)/asan/test_cuda_driver: | $(CUDA_STANDINS)
+
 $(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
-	@$(CC) -o $@ $^ $(LINK_STATIC) $(TEST_LINK)
+	@$(CC) -o $@ $^ $(FREE_TEST_LINK) $(TEST_LINK)
 
 $(ASAN_TESTS): $(BUILD)/asan/%: $(BUILD)/asan/tests/%.o $(BUILD)/asan/tests/test.o $(ASAN_CORE)
 	@echo '  LINK $@'
@@ -100,6 +109,34 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
 	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
+
+# --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
+PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
+$(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
+	@mkdir -p $(@D)
+	@echo '  PTX  $@'
+	@python3 tools/embed_ptx.py $(CC) $@ $(sort $(wildcard src/cuda/ptx/*.ptx.S))
+
+$(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
+    $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
+
+$(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
+	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
+$(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+
+# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
+$(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
+
+.PHONY: cuda-bundle
+cuda-bundle: $(BUILD)/free/card_cuda
+	@mkdir -p $(BUILD)/cuda_bundle
+	@cp $< $(BUILD)/cuda_bundle/card_cuda
+	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---
 BENCHES := $(patsubst bench/%.c,$(BUILD)/free/%,$(wildcard bench/bench_*.c))
@@ -244,7 +281,7 @@ $(BUILD)/tidy/%.ok: %.c .clang-tidy $(wildcard src/*/*.h)
 $(BUILD)/tidy/cppcheck.ok: $(TIDY_SOURCES) $(wildcard src/*/*.h)
 	@mkdir -p $(@D)
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-	    --suppressions-list=tools/cppcheck.txt -Isrc -Iinclude -D__BYTE_ORDER__=1234 \
+	    --suppressions-list=tools/cppcheck.txt -Isrc -Iinclude -I$(BUILD)/generated -D__BYTE_ORDER__=1234 \
 	    -D__ORDER_LITTLE_ENDIAN__=1234 -DSOV_VERSION='""' $(TIDY_SOURCES)
 	@touch $@
 

@@ -6,6 +6,7 @@
 #include "platform/linux_start.h"
 #include "test.h"
 
+static const struct platform_start *program_start;
 static char scratch_path[512]; // a file beside the program, so that two builds do not meet
 
 static bool contains(const char *text, const char *part) {
@@ -494,6 +495,43 @@ static void missing_cpu_features_are_named(void) {
     CHECK(cpu_missing_feature(all) == NULL);
 }
 
+// --- libraries ---
+
+// A freestanding test is static and must say so; the hosted one opens what there is. The program
+// that the loader starts is under test in test_cuda_driver.c.
+static void libraries_are_opened_or_refused(void) {
+    bool hosted = program_start->system == NULL;
+    struct platform_library library = {0};
+    struct sov_fault fault = {0};
+    enum sov_status status = platform_library_open(program_start, "libm.so.6", &library, &fault);
+    CHECK_MSG(status == (hosted ? SOV_OK : SOV_ERR_STATE), "%s", fault.message);
+    if (!hosted) {
+        CHECK_MSG(contains(fault.message, "libm.so.6: this program is static"), "%s",
+                  fault.message);
+        return;
+    }
+    void *address = NULL;
+    CHECK(platform_library_symbol(&library, "cos", &address, &fault) == SOV_OK && address != NULL);
+    CHECK(platform_library_symbol(&library, "no_cos", &address, &fault) == SOV_ERR_UNSUPPORTED);
+    CHECK_MSG(contains(fault.message, "libm.so.6: no function no_cos"), "%s", fault.message);
+    fault = (struct sov_fault){0};
+    status = platform_library_open(program_start, "no_such_library.so", &library, &fault);
+    CHECK(status == SOV_ERR_UNSUPPORTED);
+    CHECK_MSG(contains(fault.message, "library no_such_library.so: "), "%s", fault.message);
+}
+
+static void held_signals_come_later(void) {
+    u64 before = platform_signals_hold();
+    u64 held = platform_signals_hold();
+    platform_signals_release(held);
+    platform_signals_release(before);
+    CHECK_MSG(held != before && (held | before) == held, "%llx and then %llx", before, held);
+    CHECK((held >> 5 & 1) == 0); // SIGABRT stays open
+    u64 again = platform_signals_hold();
+    platform_signals_release(again);
+    CHECK(again == before);
+}
+
 // --- actions for tests/test_binary.py ---
 
 static void say(const char *text) {
@@ -604,9 +642,12 @@ static const struct test_case cases[] = {
     {"stack_has_its_size", stack_has_its_size},
     {"cpu_count_is_sensible", cpu_count_is_sensible},
     {"missing_cpu_features_are_named", missing_cpu_features_are_named},
+    {"libraries_are_opened_or_refused", libraries_are_opened_or_refused},
+    {"held_signals_come_later", held_signals_come_later},
 };
 
 int program_main(const struct platform_start *start) {
+    program_start = start;
     struct str action = start->n_args > 1 ? str_from_z(start->args[1]) : STR("");
     if (str_equal(action, STR("wait_for_signal_in_read"))) return wait_for_signal_in_read();
     if (str_equal(action, STR("copy_input"))) return copy_input();

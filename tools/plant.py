@@ -98,7 +98,10 @@ def copy_tree():
         shutil.rmtree(COPY)
     for folder in ("src", "include", "tests"):
         shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("*.py*"))
-    shutil.copy2(ROOT / "Makefile", COPY / "Makefile")
+    shutil.copytree(ROOT / "build/generated", COPY / "build/generated")
+    (COPY / "tools").mkdir()
+    for name in ("Makefile", "tools/embed_ptx.py"):
+        shutil.copy2(ROOT / name, COPY / name)
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / "build/fuzz" / folder, COPY / "build/fuzz" / folder)
 

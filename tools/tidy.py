@@ -6,8 +6,8 @@ R1  C lines have at most 100 columns, no tabs, no trailing blanks; every file en
 R2  Every source file names its licence (SPDX) in its first two lines.
 R3  src/ includes no header of a C library (only src/platform/hosted.c may), and immintrin.h only in
     files of one instruction set (names ending in _avx2, _avx512 or _shani, or avx2.h, avx512.h).
-R4  Includes point down: cli > engine > request, schedule, model, sample, record, cpu > ops > platform >
-    freestanding. Siblings do not include each other; cpu/cpu.h may include model/graph.h, the plan
+R4  Includes point down: cli > engine > request, schedule, model, sample, record, cpu, cuda > ops >
+    platform > freestanding. Siblings do not include each other; cpu/cpu.h may include model/graph.h, the plan
     that it executes.
 R5  Functions have at most 80 lines; files of kernels are exempt.
 R6  No leftovers (words that mark unfinished work), no machine paths.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYER = {"freestanding": 0, "platform": 1, "ops": 2, "request": 3, "schedule": 3, "model": 3,
-         "sample": 3, "record": 3, "cpu": 3, "engine": 4, "cli": 5}
+         "sample": 3, "record": 3, "cpu": 3, "cuda": 3, "engine": 4, "cli": 5}
 ALLOWED_SIBLINGS = {("cpu", "model")}
 COMPILER_HEADERS = {"cpuid.h", "stdarg.h", "stdbool.h", "stddef.h", "limits.h", "stdint.h"}
 KERNEL_FILE = re.compile(r"(_avx2|_avx512|_shani|/avx2|/avx512|reference)\.[ch]$")

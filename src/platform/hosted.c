@@ -10,6 +10,7 @@
 // H2. Signals of platform_watch_interrupt reach the first thread only; started threads block them.
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -69,7 +70,7 @@ SYSTEM_ERROR_LIST(CHECK_NUMBER)
 // --- start and end ---
 
 // Round to nearest, no flush-to-zero, all exceptions masked: what the contract asks of each thread.
-static void set_float_control(void) {
+void platform_float_control(void) {
     u32 mxcsr = 0x1f80;
     u16 x87 = 0x37f;
     __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(mxcsr), "m"(x87));
@@ -77,7 +78,7 @@ static void set_float_control(void) {
 
 int main(int argc, char **argv, char **environment) {
     signal(SIGPIPE, SIG_IGN);
-    set_float_control();
+    platform_float_control();
     struct platform_start start = {
         .n_args = (u32)argc,
         .args = (const char *const *)argv,
@@ -400,6 +401,22 @@ void platform_file_unmap(const u8 *data, u64 bytes) {
     release_guarded((void *)(usize)data, whole_pages(bytes));
 }
 
+// --- libraries ---
+
+enum sov_status platform_library_open(const struct platform_start *start, const char *path,
+                                      struct platform_library *library, struct sov_fault *fault) {
+    (void)start; // the C library was initialised in the usual way
+    u64 before = platform_signals_hold();
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    platform_signals_release(before);
+    platform_float_control();
+    if (handle == NULL) {
+        return fault_set(fault, SOV_ERR_UNSUPPORTED, "library %s: %s", path, dlerror());
+    }
+    *library = (struct platform_library){.path = path, .handle = handle, .find = dlsym};
+    return SOV_OK;
+}
+
 // --- clocks and randomness ---
 
 static u64 read_clock(clockid_t clock) {
@@ -474,7 +491,7 @@ u32 platform_cpu_count(void) {
 
 static void *thread_entry(void *argument) {
     struct platform_thread *thread = argument;
-    set_float_control();
+    platform_float_control();
     thread->main(thread->argument);
     return NULL;
 }
@@ -485,12 +502,9 @@ static int create_thread(struct platform_thread *thread) {
     int error = pthread_attr_init(&attributes);
     if (error != 0) return error;
     error = pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    u64 before = platform_signals_hold();
     if (error == 0) error = pthread_create(&thread->handle, &attributes, thread_entry, thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    platform_signals_release(before);
     pthread_attr_destroy(&attributes);
     return error;
 }
@@ -554,6 +568,22 @@ void platform_watch_power(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGUSR2, &action, NULL);
+}
+
+// The kernel's 64 signals are the first 8 bytes of a sigset_t.
+u64 platform_signals_hold(void) {
+    sigset_t all, set;
+    sigfillset(&all);
+    sigdelset(&all, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &all, &set);
+    return load_u64(&set);
+}
+
+void platform_signals_release(u64 before) {
+    sigset_t set;
+    sigemptyset(&set);
+    store_u64(&set, before);
+    pthread_sigmask(SIG_SETMASK, &set, NULL);
 }
 
 const u32 *platform_suspend_word(void) { return &hosted.suspended; }

@@ -6,8 +6,10 @@
 // The program may have been started by the kernel (sov-static) or by the dynamic loader with libc
 // mapped beside it (sov). Both look the same from here because of these rules:
 //
-// L1. No C library function is called and thread-local storage (fs) is never touched; started
-//     threads inherit the fs of their parent and must not run code that uses it.
+// L1. No C library function is called (but from linux_library.c, see there) and thread-local
+// storage
+//     (fs) is never touched; started threads inherit the fs of their parent and must not run code
+//     that uses it.
 // L2. No brk. All memory is mapped, and every mapping is in this file.
 // L3. Signals of platform_watch_interrupt reach the first thread only; started threads block all
 //     signals but SIGABRT.
@@ -249,14 +251,14 @@ static void raise_signal(int number) {
 // --- start and end ---
 
 // Round to nearest, no flush-to-zero, all exceptions masked: what the contract asks of each thread.
-static void set_float_control(void) {
+void platform_float_control(void) {
     const u32 mxcsr = 0x1f80;
     const u16 x87 = 0x37f;
     __asm__ volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(mxcsr), "m"(x87));
 }
 
 _Noreturn void linux_main(const u64 *stack) {
-    set_float_control();
+    platform_float_control();
     // A reader that goes away is an error of the write (EPIPE), not the end of the program.
     const struct linux_sigaction ignored = {.handler = SIG_IGN};
     call_rt_sigaction(SIGPIPE, &ignored);
@@ -266,6 +268,9 @@ _Noreturn void linux_main(const u64 *stack) {
         .args = (const char *const *)(stack + 1),
         .environment = (const char *const *)(stack + 1 + n_args + 1),
     };
+    const char *const *end = start.environment;
+    while (*end != NULL) end++;
+    start.system = end + 1; // the auxiliary vector (linux_library.c)
     platform_exit(program_main(&start));
 }
 
@@ -675,7 +680,7 @@ u32 platform_cpu_count(void) {
 }
 
 static _Noreturn void thread_entry(struct platform_thread *thread) {
-    set_float_control();
+    platform_float_control();
     thread->main(thread->argument);
     for (;;) linux_syscall(LINUX_EXIT, 0, 0, 0, 0, 0, 0);
 }
@@ -759,11 +764,9 @@ enum sov_status platform_thread_start(platform_thread_main *main, void *argument
     }
     started->main = main;
     started->argument = argument;
-    const u64 blocked = ~SIGNAL_BIT(SIGABRT);
-    u64 before = 0;
-    call_rt_sigprocmask(SIG_SETMASK, &blocked, &before); // the thread inherits it
+    u64 before = platform_signals_hold(); // the thread inherits it
     i64 result = call_clone(started);
-    call_rt_sigprocmask(SIG_SETMASK, &before, NULL);
+    platform_signals_release(before);
     if (result < 0) {
         unmap_thread(started);
         return system_fail(fault, "start", "a thread", -result);
@@ -810,6 +813,15 @@ void platform_watch_power(void) {
     call_rt_sigaction(SIGUSR1, &action);
     call_rt_sigaction(SIGUSR2, &action);
 }
+
+u64 platform_signals_hold(void) {
+    const u64 blocked = ~SIGNAL_BIT(SIGABRT);
+    u64 before = 0;
+    call_rt_sigprocmask(SIG_SETMASK, &blocked, &before);
+    return before;
+}
+
+void platform_signals_release(u64 before) { call_rt_sigprocmask(SIG_SETMASK, &before, NULL); }
 
 const u32 *platform_suspend_word(void) { return &linux_state.suspended; }
 

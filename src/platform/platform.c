@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the platform that are the same on every system: messages for failing calls (P3) and
-// the environment.
+// The parts of the platform that are the same on every system: messages for failing calls (P3),
+// the environment, and symbols of libraries.
 #include "freestanding/text.h"
 #include "platform/platform.h"
 #include "platform/system_errors.h"
@@ -46,4 +46,11 @@ const char *platform_environment(const struct platform_start *start, const char 
         }
     }
     return NULL;
+}
+
+enum sov_status platform_library_symbol(const struct platform_library *library, const char *name,
+                                        void **address, struct sov_fault *fault) {
+    *address = library->find(library->handle, name);
+    if (*address != NULL) return SOV_OK;
+    return fault_set(fault, SOV_ERR_UNSUPPORTED, "library %s: no function %s", library->path, name);
 }

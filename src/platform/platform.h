@@ -17,6 +17,7 @@ struct platform_start {
     u32 n_args; // args[0] is the program's name
     const char *const *args;
     const char *const *environment; // "NAME=value", NULL at the end
+    const void *system;             // of the platform's own: what platform_library_open needs
 };
 
 // Every program defines this; the platform calls it on the first thread and exits with its result.
@@ -109,6 +110,38 @@ enum sov_status platform_file_map(int descriptor, u64 bytes, const u8 **data,
 void platform_file_unmap(const u8 *data, u64 bytes);
 // Bytes mapped by platform_memory_map and not given back.
 u64 platform_memory_mapped(void);
+
+// --- libraries ---
+// A shared library of the system, for GPU drivers, which can be reached in no other way. It comes
+// with a C library that the loader has mapped and initialised for the first thread alone: started
+// threads share the first one's thread-local storage (errno among it). Therefore
+//
+// P5. The functions of this section, and every function of a library, are called by the first
+//     thread only, while none of its other calls is in progress.
+struct platform_library {
+    const char *path; // as it was asked for; lives as long as the caller's
+    void *handle;
+    void *(*find)(void *handle, const char *name);
+};
+// Opens a library by its path, or by its name where the system looks for such. It stays until the
+// program ends. SOV_ERR_STATE from a program that cannot open any (sov-static), else
+// SOV_ERR_UNSUPPORTED with the loader's words. Its constructors run with signals held and leave the
+// floating-point control word as it was.
+enum sov_status platform_library_open(const struct platform_start *start, const char *path,
+                                      struct platform_library *library, struct sov_fault *fault)
+    MUST_CHECK;
+// The address of a function or variable; SOV_ERR_UNSUPPORTED when the library has none.
+enum sov_status platform_library_symbol(const struct platform_library *library, const char *name,
+                                        void **address, struct sov_fault *fault) MUST_CHECK;
+// Sets the control word of the contract (round to nearest, no flush-to-zero, all exceptions
+// masked). To be called after a library's function that may have loaded another library: the
+// constructors of some set flush-to-zero.
+void platform_float_control(void);
+// Blocks signals for the calling thread, until platform_signals_release with what this returned.
+// Threads that a library starts meanwhile inherit it, so that the signals of
+// platform_watch_interrupt go on reaching the first thread.
+u64 platform_signals_hold(void);
+void platform_signals_release(u64 before);
 
 // --- clocks and randomness ---
 u64 platform_monotonic_ns(void);
