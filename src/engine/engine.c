@@ -757,9 +757,7 @@ static void admissions(struct engine *engine) {
     for (u32 i = 0; i < engine->scheduler.n_live; i++) {
         u32 slot = engine->scheduler.order[i];
         struct sched_sequence *s = &engine->scheduler.sequences[slot];
-        struct sequence *q = &engine->sequences[slot];
-        // (One that was suspended while its prompt was computed was admitted before.)
-        if (s->was_admitted && q->events.next_number == 0) publish_admission(engine, q);
+        if (s->was_admitted) publish_admission(engine, &engine->sequences[slot]);
         s->was_admitted = false;
     }
 }

@@ -249,6 +249,7 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
     // The range is empty where nothing was generated, and of a suspension.
     bool has_range = id->n_tokens > n_prompt && id->kind != CHECKPOINT_SUSPEND;
     bool has_kv = q->request.kv_form != PAYLOAD_KV_TOKENS && has_range;
+    bool is_beginning = id->n_tokens == n_prompt && id->kind != CHECKPOINT_FINISH;
     if (has_range) end = id->n_tokens - 1;
     if (has_kv) {
         sequence_hash_kv(engine, q, end);
@@ -269,8 +270,9 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
         .n_prompt = n_prompt,
         .tokens = token_bytes(q->tokens, id->n_tokens),
         .origin = q->origin,
-        .event_number = q->events.next_number,
-        .event_digest = q->events.digest,
+        // Where nothing is generated, whether it was admitted already leaves no trace.
+        .event_number = is_beginning ? 0 : q->events.next_number,
+        .event_digest = is_beginning ? q->origin : q->events.digest,
         .kv_begin = q->kv_begin,
         .kv_end = end,
     };
