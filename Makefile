@@ -105,10 +105,13 @@ $(BUILD)/free/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(FREE_FLAGS) $(LEVEL_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
 
+# Where variables live in instrumented kernels takes gcc half of five minutes to find out.
+$(BUILD)/asan/src/cpu/%_avx512.o: ASAN_EXTRA := -fno-var-tracking-assignments
+
 $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
 # --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
 PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
