@@ -67,6 +67,8 @@ int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
+int cli_verify(const struct command *, const struct platform_start *);
+int cli_log(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -219,6 +221,8 @@ void output_json_text(struct output *out, struct str s);
 // output_json_string.
 void output_put_utf8(struct output *out, struct str bytes);
 void output_flush(struct output *out);
+// "2026-11-30T18:04:05.123456789Z" of ns since 1970; "2026-11-30T18:04:05Z" without the nanoseconds.
+void output_put_time(struct output *out, u64 ns, bool has_ns);
 
 // The text of tokens, piece by piece, in whole characters: what may still become a character, or a
 // stop string, is held back until that is known, or until the end. Behind a stop string nothing is

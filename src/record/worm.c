@@ -172,6 +172,41 @@ struct worm_heads worm_heads(const struct worm_state *state) {
     return heads;
 }
 
+struct rowm_record_info worm_info(const struct worm_state *state, u64 record) {
+    const struct worm_record *r = &state->records[record];
+    return (struct rowm_record_info){
+        .record = record,
+        .owner = r->owner,
+        .epoch = r->epoch,
+        .session = r->session,
+        .parent = r->parent,
+        .source = r->source,
+        .time = r->time,
+        .payload_bytes = r->payload_bytes,
+        .kind = (enum rowm_kind)r->kind,
+        .payload_hash = r->payload_hash,
+        .has_capability = r->capability_state != CAPABILITY_NONE,
+        .available = r->capability_state == CAPABILITY_AVAILABLE,
+        .capability = r->capability,
+    };
+}
+
+struct rowm_receipt worm_receipt(const struct worm_state *state, u64 time) {
+    assert(time >= 1 && time <= state->heads.time);
+    const struct worm_transaction *t = &state->transactions[time - 1];
+    struct rowm_receipt receipt = {
+        .version = RECEIPT_VERSION,
+        .kind = (enum rowm_receipt_kind)t->kind,
+        .txid = t->txid,
+        .payload_hash = t->payload_hash,
+        .hash = t->receipt_hash,
+        .time = time,
+        .record = t->record,
+    };
+    if (time > 1) receipt.previous = state->transactions[time - 2].receipt_hash;
+    return receipt;
+}
+
 // --- making entries ---
 
 // Begins an entry; the payload's length is set by the caller.
@@ -576,12 +611,12 @@ static void apply_receipt(struct worm_state *state, const struct worm_entry *rec
     struct worm_transaction *transaction = &state->transactions[state->heads.time];
     *transaction = (struct worm_transaction){
         .txid = txid_of(certified),
-        .request = worm_request(certified),
         .payload_hash = meta_digest(receipt, RECEIPT_PAYLOAD_HASH_OFF),
         .receipt_hash = meta_digest(receipt, RECEIPT_HASH_OFF),
         .record = is_write ? state->n_records : meta_u64(certified, CLAIM_RECORD_OFF),
         .kind = is_write ? ROWM_WRITE : ROWM_CONSUME,
     };
+    if (!state->is_reader) transaction->request = worm_request(certified);
     *txid_slot(state, &transaction->txid) = (u32)state->heads.time + 1;
     state->heads.time++;
     state->heads.worm = transaction->receipt_hash;
