@@ -67,6 +67,7 @@ int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
+int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -218,6 +219,8 @@ void output_json_text(struct output *out, struct str s);
 // Bytes as valid UTF-8: every byte that is not part of a well-formed sequence becomes U+FFFD, as in
 // output_json_string.
 void output_put_utf8(struct output *out, struct str bytes);
+// "2026-11-30T18:04:05.123456789Z" of ns since 1970.
+void output_time(struct output *out, u64 ns);
 void output_flush(struct output *out);
 
 // The text of tokens, piece by piece, in whole characters: what may still become a character, or a

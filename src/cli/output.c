@@ -77,6 +77,23 @@ void output_json_string(struct output *out, struct str s) {
     output_put(out, STR("\""));
 }
 
+// The civil calendar from days, by eras of 400 years.
+void output_time(struct output *out, u64 ns) {
+    u64 seconds = ns / 1000000000u, days = seconds / 86400, z = days + 719468;
+    u32 second = (u32)(seconds % 86400);
+    u64 era = z / 146097;
+    u32 day_of_era = (u32)(z - era * 146097);
+    u32 year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) /
+                      365;
+    u32 day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    u32 shifted = (5 * day_of_year + 2) / 153; // months from March
+    u32 day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    u32 month = shifted < 10 ? shifted + 3 : shifted - 9;
+    u32 year = year_of_era + (u32)era * 400 + (month <= 2);
+    output_format(out, "%04u-%02u-%02uT%02u:%02u:%02u.%09uZ", year, month, day, second / 3600,
+                  second / 60 % 60, second % 60, (u32)(ns % 1000000000u));
+}
+
 // --- pieces ---
 
 void piece_stream_begin(struct piece_stream *stream, struct output *out,
