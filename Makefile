@@ -4,7 +4,7 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
-# make cuda-bundle  build/cuda_bundle: a check of the CUDA layers, to be carried to a card
+# make cuda-bundle  build/cuda_bundle: card_cuda and sov conform, to be carried to a card
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -136,9 +136,9 @@ $(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/tes
 	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
 
 .PHONY: cuda-bundle
-cuda-bundle: $(BUILD)/free/card_cuda
+cuda-bundle: $(BUILD)/free/card_cuda $(BUILD)/sov
 	@mkdir -p $(BUILD)/cuda_bundle
-	@cp $< $(BUILD)/cuda_bundle/card_cuda
+	@cp $^ $(BUILD)/cuda_bundle
 	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---

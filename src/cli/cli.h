@@ -69,6 +69,7 @@ int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
 int cli_verify(const struct command *, const struct platform_start *);
 int cli_log(const struct command *, const struct platform_start *);
+int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
