@@ -190,7 +190,7 @@ def test_driver_that_executes_nothing_is_wrong(report):
     assert done.returncode == 1, done.stderr
     data = json.loads(done.stdout)
     assert data["card"] == "Stand-in 0" and data["cuda"] == "12.4"
-    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.000000000Z", data["date"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", data["date"])
     assert data["n_wrong"] == data["n_cases"] == len(data["cases"])
     assert done.stderr.count(b": active: ") == data["n_cases"]
     expected = json.loads(report.read_text())
