@@ -278,7 +278,10 @@ _Noreturn void linux_main(const u64 *stack) {
     };
     const char *const *end = start.environment;
     while (*end != NULL) end++;
-    start.system = end + 1; // the auxiliary vector (linux_library.c)
+    // A preloaded library that took variables out of the environment has moved the others down:
+    // several zeros end it then. What follows, the auxiliary vector, does not begin with zero.
+    while (*end == NULL) end++;
+    start.system = end; // for linux_library.c
     platform_exit(program_main(&start));
 }
 
