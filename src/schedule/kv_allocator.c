@@ -469,6 +469,22 @@ u32 kv_length(const struct kv_allocator *kv, u32 sequence) {
     return kv->lengths[sequence];
 }
 
+u32 kv_row_bytes(const struct kv_allocator *kv) { return (u32)(2 * kv->token_stride); }
+
+void kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n, u8 *out) {
+    assert(sequence < kv->config.n_sequences && layer < kv->config.n_layer);
+    assert(!kv->spilled[sequence] && begin + n <= kv->n_owned[sequence] * SOV_KV_BLOCK_SIZE);
+    const u32 *table = table_of(kv, sequence);
+    for (u32 position = begin; position < begin + n; position++) {
+        u64 offset = layer * kv->layer_stride +
+                     table[position / SOV_KV_BLOCK_SIZE] * kv->page_stride +
+                     position % SOV_KV_BLOCK_SIZE * kv->token_stride;
+        memcpy(out, kv->k_plane + offset, kv->token_stride);
+        memcpy(out + kv->token_stride, kv->v_plane + offset, kv->token_stride);
+        out += 2 * kv->token_stride;
+    }
+}
+
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer) {
     assert(layer < kv->config.n_layer);
     return (struct kv_layer){

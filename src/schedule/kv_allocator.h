@@ -138,6 +138,10 @@ enum sov_status kv_swap_in(struct kv_allocator *kv, u32 sequence, struct sov_fau
     MUST_CHECK;
 
 u32 kv_length(const struct kv_allocator *kv, u32 sequence);
+// K and V of a position in one layer, in bytes; and those of n positions, [n][K row, V row], which
+// must be in the cache (not spilled).
+u32 kv_row_bytes(const struct kv_allocator *kv);
+void kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n, u8 *out);
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer);
 struct kv_statistics kv_statistics_of(const struct kv_allocator *kv);
 // Asserts K1, K3 and K5 over everything (tests).
