@@ -302,7 +302,8 @@ static struct engine *begin_world(u64 seed, struct engine_config config,
     assert(status == SOV_OK);
     world.seed = seed;
     world.retries = config.retries;
-    world.store = (struct checkpoint_store){&world, store_begin, store_poll, store_forget};
+    world.store = (struct checkpoint_store){
+        .context = &world, .begin = store_begin, .poll = store_poll, .forget = store_forget};
     config.store = &world.store;
     config.probe = probe;
     config.probe_context = &world;

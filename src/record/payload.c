@@ -67,7 +67,7 @@ static void string(struct walk *w, const char *name, struct str *s, u64 unit, u6
         w->in.len -= (usize)n;
         w->offset += n;
     } else if (w->mode == WRITE) {
-        if (n > 0) memcpy(w->out, s->data, (usize)n);
+        if (n > 0 && s->data != w->out) memcpy(w->out, s->data, (usize)n);
         w->out += n;
     } else {
         w->n_bytes += n;
