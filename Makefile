@@ -123,12 +123,25 @@ $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
 $(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
     $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
 
-$(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
+# It executes kernels by the operators that it brings along, compiled once more for a library.
+STANDIN_SOURCES := tests/cuda_standin.c tests/cuda_standin_kernels.c src/ops/reference.c src/ops/dtype.c \
+                   src/freestanding/math.c $(wildcard src/cpu/*_avx2.c)
+$(BUILD)/standin/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
-	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
-$(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+	@$(CC) $(COMMON) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/standin_old/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(COMMON) -D_GNU_SOURCE -DSTANDIN_OLD -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_standin/libcuda.so.1: $(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o)
+$(BUILD)/cuda_standin/old/libcuda.so.1: $(BUILD)/standin_old/tests/cuda_standin.o \
+    $(filter-out %/cuda_standin.o,$(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o))
+$(CUDA_STANDINS):
+	@mkdir -p $(@D)
+	@echo '  LINK $@'
+	@$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
 
 # For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
 $(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)

@@ -86,6 +86,7 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 // --- options of every command that runs a model ---
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
+    const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
     struct engine_config engine;
     bool has_kv_shuffle;
 };
@@ -102,6 +103,11 @@ struct model_options {
     {                                                                           \
         OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
             "refuse the model unless its SHA-256 is this (all shards in order)" \
+    }
+#define BACKEND_OPTION(m)                                                    \
+    {                                                                        \
+        OPTION_STRING, "--backend", NULL, "NAME", &(m)->backend, NULL, 0, 0, \
+            "what computes: cpu, cuda or auto (default auto: CUDA if there)" \
     }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
