@@ -67,6 +67,9 @@ int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
+int cli_verify(const struct command *, const struct platform_start *);
+int cli_log(const struct command *, const struct platform_start *);
+int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -83,6 +86,7 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 // --- options of every command that runs a model ---
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
+    const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
     struct engine_config engine;
     bool has_kv_shuffle;
 };
@@ -99,6 +103,11 @@ struct model_options {
     {                                                                           \
         OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
             "refuse the model unless its SHA-256 is this (all shards in order)" \
+    }
+#define BACKEND_OPTION(m)                                                    \
+    {                                                                        \
+        OPTION_STRING, "--backend", NULL, "NAME", &(m)->backend, NULL, 0, 0, \
+            "what computes: cpu, cuda or auto (default auto: CUDA if there)" \
     }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
@@ -219,6 +228,8 @@ void output_json_text(struct output *out, struct str s);
 // output_json_string.
 void output_put_utf8(struct output *out, struct str bytes);
 void output_flush(struct output *out);
+// "2026-11-30T18:04:05.123456789Z" of ns since 1970; "2026-11-30T18:04:05Z" without the nanoseconds.
+void output_put_time(struct output *out, u64 ns, bool has_ns);
 
 // The text of tokens, piece by piece, in whole characters: what may still become a character, or a
 // stop string, is held back until that is known, or until the end. Behind a stop string nothing is
