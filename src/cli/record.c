@@ -264,7 +264,9 @@ void record_put_figures(const struct record *record, struct output *out) {
     store_put_head(out, &record->head);
     output_put(out, STR(", receipt "));
     put_receipt(record, out);
-    output_format(out, ", %s\n", record->path);
+    output_put(out, STR(", "));
+    output_put_utf8(out, str_from_z(record->path));
+    output_put(out, STR("\n"));
 }
 
 void record_put_json(const struct record *record, struct output *out) {
