@@ -75,23 +75,27 @@ def main():
     parser.add_argument("--folder")
     parser.add_argument("--prefix", default="")
     parser.add_argument("--sequences", type=int, nargs="+", default=[1, 16], choices=[1, 16])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-record-", dir=options.folder))
     try:
         print(f"fsync of 16 KiB: {fsync_ms(folder):.2f} ms")
         one(options, [], folder)  # the model's digest is known from now on
         for n in options.sequences:
-            found = {name: [] for name in WAYS}
+            names = [*dict.fromkeys([*options.ways, BASE])]
+            found = {name: [] for name in names}
             for i in range(options.rounds):
-                names = list(WAYS)
                 for name in names[i % len(names):] + names[:i % len(names)]:
                     measure = one if n == 1 else sixteen
                     found[name].append(measure(options, WAYS[name], folder))
             for name, values in found.items():
+                if name == BASE and len(names) > 1:
+                    continue
                 ratios = [v / b for v, b in zip(values, found[BASE])]
                 print(f"{n:2} sequences, {name:20} {statistics.median(values):8.2f} tokens/s, "
                       f"{100 * (statistics.median(ratios) - 1):+.2f} % "
-                      f"({100 * (min(ratios) - 1):+.2f} to {100 * (max(ratios) - 1):+.2f})", flush=True)
+                      f"of {statistics.median(found[BASE]):.2f} "
+                      f"({' '.join(f'{100 * (r - 1):+.2f}' for r in ratios)})", flush=True)
     finally:
         shutil.rmtree(folder)
 
