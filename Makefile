@@ -114,7 +114,7 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
 # --- what the program says of itself in a record (src/cli/record.c) ---
-DIGEST_HEADER := $(BUILD)/generated/digests.h
+DIGEST_HEADER := $(BUILD)/generated/cli/digests.h
 KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
 BUILD_SOURCES := $(sort $(wildcard src/*/*.[ch] src/cuda/ptx/* include/*.h)) Makefile
 digest_of = $$(cat $(1) | sha256sum | cut -c1-64)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening the store of a run, its manifest, requests as payloads.
 #include "cli/record.h"
+#include "cli/digests.h" // generated: see the Makefile
 #include "cli/store.h"
-#include "digests.h" // generated: see the Makefile
 #include "freestanding/mem.h"
 
 #define PROFILE_EXACT 1 // of a manifest (docs/format.md)
