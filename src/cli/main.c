@@ -51,6 +51,17 @@ static const struct command commands[] = {
      "tells.\n\n"
      "example:\n  sov verify ~/.local/state/sov-rtx/records/20261130T210500Z-4711\n",
      cli_verify},
+    {"replay", "whether recorded tokens are what the model gives",
+     "replay STORE -m MODEL [--sequence ID] [--json] [options]",
+     "Verifies the store, then runs every recorded request again from prompt, parameters and seed,\n"
+     "and compares all that the record has of it: tokens, digests of K and V in every layer, the\n"
+     "event chain, the end. No recorded token is used. Threads, chunks, instruction set and\n"
+     "sequences at once may differ from those of the recorded run. The first difference of a\n"
+     "sequence is named, with its likely cause. Exit code 4: something differs, or the store does\n"
+     "not verify; 3: not checkable here (another model, a model that is missing, commitments in the\n"
+     "place of tokens).\n\n"
+     "example:\n  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL\n",
+     cli_replay},
     {"log", "the record stores of this user, or what is in one",
      "log [STORE] [--json] | log --prune --older-than DAYS [--force]",
      "Without STORE: every store below $XDG_STATE_HOME/sov-rtx/records (or ~/.local/state/...), by\n"

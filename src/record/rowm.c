@@ -704,7 +704,7 @@ bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
                struct rowm_receipt *receipt) {
     const struct worm_transaction *there = worm_find_transaction(&store->state, txid);
     if (there == NULL) return false;
-    fill_receipt(&store->state, (u64)(there - store->state.transactions), receipt);
+    *receipt = worm_receipt(&store->state, (u64)(there - store->state.transactions) + 1);
     return true;
 }
 
