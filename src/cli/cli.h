@@ -69,6 +69,7 @@ int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
 int cli_verify(const struct command *, const struct platform_start *);
 int cli_replay(const struct command *, const struct platform_start *);
+int cli_resume(const struct command *, const struct platform_start *);
 int cli_log(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
