@@ -233,21 +233,23 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
                                     const struct checkpoint_id *id, enum finish_reason reason,
                                     struct str *bytes, struct sov_fault *fault) {
     u32 n_prompt = engine->scheduler.sequences[q - engine->sequences].n_prompt;
-    u32 n_layer = engine->model->params.n_layer, end = id->n_tokens - 1;
+    u32 n_layer = engine->model->params.n_layer, end = q->kv_begin;
     bool is_full = q->request.kv_form == PAYLOAD_KV_FULL && id->kind == CHECKPOINT_BOUNDARY;
-    bool has_kv = q->request.kv_form != PAYLOAD_KV_TOKENS;
     // The range is empty where nothing was generated, and of a suspension.
-    if (id->n_tokens == n_prompt || id->kind == CHECKPOINT_SUSPEND) end = q->kv_begin;
-    sequence_hash_kv(engine, q, end);
-    if (id->kind == CHECKPOINT_FINISH && has_kv && id->n_tokens > n_prompt) {
+    bool has_range = id->n_tokens > n_prompt && id->kind != CHECKPOINT_SUSPEND;
+    bool has_kv = q->request.kv_form != PAYLOAD_KV_TOKENS && has_range;
+    bool is_beginning = id->n_tokens == n_prompt && id->kind != CHECKPOINT_FINISH;
+    if (has_range) end = id->n_tokens - 1;
+    if (has_kv) {
+        sequence_hash_kv(engine, q, end);
         // A cancel may come at a prepared boundary, or while all is computed again.
         bool is_own_end = reason == FINISH_STOP || reason == FINISH_LENGTH;
-        end = is_own_end ? MIN(end, q->kv_hashed) : q->kv_hashed;
-    }
-    assert(id->kind == CHECKPOINT_SUSPEND || !has_kv || q->kv_hashed <= end);
-    if (has_kv && end > q->kv_hashed) {
-        return fault_set(fault, SOV_ERR_IO, "K and V of position %u could not be read",
-                         q->kv_hashed);
+        if (id->kind == CHECKPOINT_FINISH) end = is_own_end ? MIN(end, q->kv_hashed) : q->kv_hashed;
+        assert(q->kv_hashed <= end);
+        if (q->kv_hashed < end) {
+            return fault_set(fault, SOV_ERR_IO, "K and V of position %u could not be read",
+                             q->kv_hashed);
+        }
     }
     struct payload_checkpoint c = {
         .sequence_id = id->sequence_id,
@@ -257,8 +259,9 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
         .n_prompt = n_prompt,
         .tokens = token_bytes(q->tokens, id->n_tokens),
         .origin = q->origin,
-        .event_number = q->events.next_number,
-        .event_digest = q->events.digest,
+        // Where nothing is generated, whether it was admitted already leaves no trace.
+        .event_number = is_beginning ? 0 : q->events.next_number,
+        .event_digest = is_beginning ? q->origin : q->events.digest,
         .kv_begin = q->kv_begin,
         .kv_end = end,
     };
