@@ -211,7 +211,7 @@ struct cpu *engine_cpu(struct engine *engine) {
 }
 
 enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
-                               u32 n, u8 *out, struct sov_fault *fault) {
+                               u32 n, u8 *rows, struct sov_fault *fault) {
     const struct sequence *q = find(engine, sequence);
     if (q == NULL || layer >= engine->model->params.n_layer) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "K and V of layer %u: no such sequence or layer",
@@ -223,7 +223,7 @@ enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequ
                          kv_length(&engine->kv, slot),
                          engine->kv.spilled[slot] ? ", swapped out" : "");
     }
-    return kv_read(&engine->kv, slot, layer, 0, n, out, fault);
+    return kv_read(&engine->kv, slot, layer, 0, n, rows, fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }

@@ -223,7 +223,7 @@ struct cpu *engine_cpu(struct engine *engine);
 const char *engine_card(const struct engine *engine);
 // Why ENGINE_AUTO took the CPU; NULL when that was not so.
 const char *engine_card_refused(const struct engine *engine);
-// K and V of one layer for the first n positions of a sequence: n times a row of K and a row of V,
-// each f16 [n_head_kv, head_dim]. SOV_ERR_STATE for what is not committed or swapped out.
+// K and V of one layer for the first n positions of a sequence, as kv_read gives them (f16, [n][K
+// row, V row]): what was committed, or less. SOV_ERR_STATE while they are swapped out.
 enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
-                               u32 n, u8 *out, struct sov_fault *fault) MUST_CHECK;
+                               u32 n, u8 *rows, struct sov_fault *fault) MUST_CHECK;
