@@ -4,7 +4,8 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
-# make cuda-bundle  build/cuda_bundle: card_cuda and sov conform, to be carried to a card
+# make cuda-bundle  build/cuda_bundle: checks of the CUDA backend, to be carried to a card
+#                   (there: bash cuda_bundle/run.sh RESULTS [PART...], see tools/cuda_run.sh)
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -58,6 +59,9 @@ ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 # What tests open in the place of NVIDIA's driver: one of today, and one that lacks an entry point.
 CUDA_STANDINS := $(BUILD)/cuda_standin/libcuda.so.1 $(BUILD)/cuda_standin/old/libcuda.so.1
 
+# What a machine with a card runs (make cuda-bundle).
+CARD_PROGRAMS := $(BUILD)/free/card_cuda $(BUILD)/free/card_model
+
 comma := ,
 .PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
@@ -65,7 +69,7 @@ comma := ,
 
 all: $(BUILD)/sov $(BUILD)/sov-static
 
-tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(BUILD)/free/card_cuda
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(CARD_PROGRAMS)
 
 $(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
 	@echo '  LINK $@'
@@ -143,15 +147,16 @@ $(CUDA_STANDINS):
 	@echo '  LINK $@'
 	@$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
 
-# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
-$(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS [PART...]
+$(CARD_PROGRAMS): $(BUILD)/free/card_%: $(BUILD)/free/tests/card_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
 	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
 
 .PHONY: cuda-bundle
-cuda-bundle: $(BUILD)/free/card_cuda $(BUILD)/sov
+cuda-bundle: $(CARD_PROGRAMS) $(BUILD)/sov
 	@mkdir -p $(BUILD)/cuda_bundle
-	@cp $^ $(BUILD)/cuda_bundle
+	@cp $^ $(BUILD)/cuda_bundle/
+	@strip $(BUILD)/cuda_bundle/*[!h]
 	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---
