@@ -88,8 +88,9 @@ $(BUILD)/free/sim_engine $(BUILD)/asan/sim_engine: TEST_LINK := \
     $(patsubst %,-Wl$(comma)--wrap=platform_%,memory_map memory_map_at thread_start)
 
 # Opens libraries, so it is linked as sov is.
-$(BUILD)/free/test_cuda_driver: FREE_TEST_LINK := $(LINK_DYNAMIC)
-$(BUILD)/free/test_cuda_driver $(BUILD)/asan/test_cuda_driver: | $(CUDA_STANDINS)
+OPENS_LIBRARIES := test_cuda_driver test_cuda_engine
+$(OPENS_LIBRARIES:%=$(BUILD)/free/%): FREE_TEST_LINK := $(LINK_DYNAMIC)
+$(OPENS_LIBRARIES:%=$(BUILD)/free/%) $(OPENS_LIBRARIES:%=$(BUILD)/asan/%): | $(CUDA_STANDINS)
 
 $(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'

@@ -145,6 +145,11 @@ static u64 weight_bytes(const struct gguf *gguf) {
     return MAX(total, (u64)CUDA_ALIGN);
 }
 
+static u64 half_bytes(const struct plan *plan) {
+    u64 whole = round_up(weight_bytes(&plan->model->gguf), CUDA_ALIGN);
+    return MIN(MAX(whole, (u64)CUDA_STAGING_MIN), (u64)CUDA_STAGING_MAX);
+}
+
 cuda_address cuda_weight_address(const struct cuda *cuda, const u8 *data) {
     const struct gguf *gguf = &cuda->plan->model->gguf;
     for (u32 i = 0; i < gguf->n_shards; i++) {
@@ -160,9 +165,9 @@ static enum sov_status upload_bytes(struct cuda *cuda, cuda_address to, const u8
                                     const char *what, u64 *done, u64 total,
                                     struct sov_fault *fault) {
     enum sov_status status = SOV_OK;
-    for (u64 at = 0, i = 0; at < bytes && status == SOV_OK; at += CUDA_STAGING_BYTES, i++) {
-        u64 n = MIN(bytes - at, (u64)CUDA_STAGING_BYTES);
-        u8 *half = cuda->staging + (i % 2) * CUDA_STAGING_BYTES;
+    for (u64 at = 0, i = 0; at < bytes && status == SOV_OK; at += cuda->half_bytes, i++) {
+        u64 n = MIN(bytes - at, cuda->half_bytes);
+        u8 *half = cuda->staging + (i % 2) * cuda->half_bytes;
         if (i >= 2) status = cuda_event_wait(&cuda->driver, cuda->half_free[i % 2], fault);
         if (status != SOV_OK) break;
         memcpy(half, from + at, n);
@@ -283,7 +288,7 @@ struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_c
     return (struct cuda_memory){
         .arena = sizeof(struct cuda) + (CUDA_GRAPHS_MAX + 1) * launched +
                  plan->model->gguf.n_shards * sizeof(struct cuda_uploaded) + 4ull * ROW_ALIGN,
-        .pinned = 2ull * CUDA_STAGING_BYTES + pinned.used,
+        .pinned = 2 * half_bytes(plan) + pinned.used,
         .weights = weight_bytes(&plan->model->gguf),
         .kv = 2 * round_up(config->kv_plane_bytes, CUDA_ALIGN),
         .rest = rest.used,
@@ -293,6 +298,7 @@ struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_c
 static enum sov_status take_memory(struct cuda *cuda, struct sov_fault *fault) {
     const struct cuda_driver *driver = &cuda->driver;
     struct cuda_memory memory = cuda_memory_plan(cuda->plan, &cuda->config);
+    cuda->half_bytes = half_bytes(cuda->plan);
     enum sov_status status =
         cuda_memory_alloc(driver, memory.weights, "weights", &cuda->weights, fault);
     if (status == SOV_OK) {
@@ -303,12 +309,11 @@ static enum sov_status take_memory(struct cuda *cuda, struct sov_fault *fault) {
     }
     void *staging = NULL, *pinned = NULL;
     if (status == SOV_OK) {
-        status =
-            cuda_pinned_alloc(driver, 2ull * CUDA_STAGING_BYTES, "staging", &staging, NULL, fault);
+        status = cuda_pinned_alloc(driver, 2 * cuda->half_bytes, "staging", &staging, NULL, fault);
         cuda->staging = staging;
     }
     if (status == SOV_OK) {
-        status = cuda_pinned_alloc(driver, memory.pinned - 2ull * CUDA_STAGING_BYTES,
+        status = cuda_pinned_alloc(driver, memory.pinned - 2 * cuda->half_bytes,
                                    "what changes in a step", &pinned, NULL, fault);
         cuda->pinned = pinned;
     }
@@ -429,7 +434,7 @@ enum sov_status cuda_kv_copy(void *context, u8 *to, const u8 *from, u64 stride, 
 enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const u8 *from,
                              u64 stride, u64 bytes, u32 n, struct sov_fault *fault) {
     struct cuda *cuda = context;
-    u32 at_once = (u32)MIN(2ull * CUDA_STAGING_BYTES / bytes, (u64)n);
+    u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
     enum sov_status status = SOV_OK;
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
@@ -453,7 +458,7 @@ enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const
 enum sov_status cuda_kv_write(void *context, u8 *to, u64 stride, const u8 *memory,
                               u64 memory_stride, u64 bytes, u32 n, struct sov_fault *fault) {
     struct cuda *cuda = context;
-    u32 at_once = (u32)MIN(2ull * CUDA_STAGING_BYTES / bytes, (u64)n);
+    u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
     enum sov_status status = SOV_OK;
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
