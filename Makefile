@@ -4,7 +4,8 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
-# make cuda-bundle  build/cuda_bundle: card_cuda and sov conform, to be carried to a card
+# make cuda-bundle  build/cuda_bundle: checks of the CUDA backend, to be carried to a card
+#                   (there: bash cuda_bundle/run.sh RESULTS [PART...], see tools/cuda_run.sh)
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -58,6 +59,9 @@ ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 # What tests open in the place of NVIDIA's driver: one of today, and one that lacks an entry point.
 CUDA_STANDINS := $(BUILD)/cuda_standin/libcuda.so.1 $(BUILD)/cuda_standin/old/libcuda.so.1
 
+# What a machine with a card runs (make cuda-bundle).
+CARD_PROGRAMS := $(BUILD)/free/card_cuda $(BUILD)/free/card_model
+
 comma := ,
 .PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
@@ -65,7 +69,7 @@ comma := ,
 
 all: $(BUILD)/sov $(BUILD)/sov-static
 
-tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(BUILD)/free/card_cuda
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(CARD_PROGRAMS)
 
 $(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
 	@echo '  LINK $@'
@@ -123,22 +127,36 @@ $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
 $(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
     $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
 
-$(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
+# It executes kernels by the operators that it brings along, compiled once more for a library.
+STANDIN_SOURCES := tests/cuda_standin.c tests/cuda_standin_kernels.c src/ops/reference.c src/ops/dtype.c \
+                   src/freestanding/math.c $(wildcard src/cpu/*_avx2.c)
+$(BUILD)/standin/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
-	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
-$(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+	@$(CC) $(COMMON) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
-$(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+$(BUILD)/standin_old/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(COMMON) -D_GNU_SOURCE -DSTANDIN_OLD -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_standin/libcuda.so.1: $(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o)
+$(BUILD)/cuda_standin/old/libcuda.so.1: $(BUILD)/standin_old/tests/cuda_standin.o \
+    $(filter-out %/cuda_standin.o,$(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o))
+$(CUDA_STANDINS):
+	@mkdir -p $(@D)
+	@echo '  LINK $@'
+	@$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
+
+# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS [PART...]
+$(CARD_PROGRAMS): $(BUILD)/free/card_%: $(BUILD)/free/tests/card_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
 	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
 
 .PHONY: cuda-bundle
-cuda-bundle: $(BUILD)/free/card_cuda $(BUILD)/sov
+cuda-bundle: $(CARD_PROGRAMS) $(BUILD)/sov
 	@mkdir -p $(BUILD)/cuda_bundle
-	@cp $^ $(BUILD)/cuda_bundle
+	@cp $^ $(BUILD)/cuda_bundle/
+	@strip $(BUILD)/cuda_bundle/*[!h]
 	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---

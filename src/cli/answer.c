@@ -154,8 +154,7 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
         .sampling = g->sampling,
     };
     static_assert(sizeof(struct generation) < 1 << 17, "on the stack of the first thread");
-    struct generation x = {
-        .answer = answer, .session = session, .g = g, .out = out};
+    struct generation x = {.answer = answer, .session = session, .g = g, .out = out};
     enum sov_status status = engine_submit(session->engine, &request, &x.sequence, fault);
     if (status != SOV_OK) return status;
     answer->n_ids = 0;
@@ -258,7 +257,8 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
                   answer->n_ids, (f64)rest_ns / 1e6, per_second(n_rest, rest_ns));
 }
 
-void answer_print_figures(const struct answer *answer, const struct generate_options *g) {
+void answer_print_figures(const struct answer *answer, const struct generate_options *g,
+                          const char *card) {
     u64 prompt_ns = answer->first_token_ns - answer->begin_ns;
     u64 rest_ns = answer->end_ns - answer->first_token_ns;
     u32 n_rest = answer->n_ids > 0 ? answer->n_ids - 1 : 0;
@@ -268,6 +268,7 @@ void answer_print_figures(const struct answer *answer, const struct generate_opt
                   answer->n_prompt, per_second(answer->n_prompt - answer->n_cached, prompt_ns),
                   answer->n_ids, per_second(n_rest, rest_ns), finish_name(answer));
     if (g->sampling.temperature != 0.0f) output_format(&err, "; seed %llu", g->sampling.seed);
+    if (card != NULL) output_format(&err, "; %s", card);
     output_put(&err, STR("\n"));
     output_flush(&err);
 }

@@ -506,6 +506,7 @@ static bool parse(const struct command *command, const struct platform_start *st
          "chat template for messages (default: the file's); sov template lists them"},
         {OPTION_U32, "--token-budget", NULL, "N", &e->token_budget, no, 0, ENGINE_BUDGET_MAX,
          "for tests: tokens of one step, all sequences together"},
+        BACKEND_OPTION(&o->model),
         ENGINE_OPTIONS(&o->model),
     };
     if (!cli_parse(command, start, options, COUNT_OF(options), exit_code)) return false;
@@ -560,6 +561,7 @@ int cli_batch(const struct command *command, const struct platform_start *start)
     struct batch_options o = {.model.engine.max_seqs = BATCH_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct session session;

@@ -323,6 +323,7 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     int exit_code = 0;
     if (!cli_parse(command, start, options, n_options, &exit_code)) return exit_code;
     if (!generate_options_check(&g, command, &exit_code)) return exit_code;
+    g.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct chat c = {.options = &g};

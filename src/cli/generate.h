@@ -104,7 +104,8 @@ void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u
                         f64 logprob);
 void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
                          const struct answer *answer);
-// One line of figures on stderr.
-void answer_print_figures(const struct answer *answer, const struct generate_options *g);
+// One line of figures on stderr. `card`: engine_card.
+void answer_print_figures(const struct answer *answer, const struct generate_options *g,
+                          const char *card);
 
 void output_put_ids(struct output *out, const u32 *ids, usize n);

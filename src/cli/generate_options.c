@@ -53,6 +53,7 @@ void generate_options_add(struct generate_options *g, struct option *rows, u32 *
          SAMPLE_LOGPROBS_MAX, "with --json: log-probabilities, and those of the N best tokens"},
         {OPTION_STRING, "--script", NULL, "FILE", &g->script_path, no, 0, 0,
          "for tests: ids to take instead of the first draws of an answer"},
+        BACKEND_OPTION(&g->model),
         ENGINE_OPTIONS(&g->model),
     };
     assert(*n + COUNT_OF(own) <= GENERATE_OPTIONS_MAX);

@@ -109,7 +109,7 @@ static enum sov_status run(struct session *session, struct run_options *o, struc
     if (status == SOV_OK && g->json) {
         answer_print_json(&answer, g, session->vocabulary.tokenizer, &prompt, out);
     }
-    if (status == SOV_OK) answer_print_figures(&answer, g);
+    if (status == SOV_OK) answer_print_figures(&answer, g, engine_card(session->engine));
     *cancelled = answer.cancelled;
     answer_free(&answer);
     token_list_free(&prompt);
@@ -121,6 +121,7 @@ int cli_run(const struct command *command, const struct platform_start *start) {
     generate_options_init(&o.generate);
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.generate.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct session session;

@@ -21,6 +21,30 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
     return SOV_OK;
 }
 
+static enum sov_status choose_device(const char *name, enum engine_device *device,
+                                     struct sov_fault *fault) {
+    static const char *const names[] = {
+        [ENGINE_CPU] = "cpu", [ENGINE_CUDA] = "cuda", [ENGINE_AUTO] = "auto"};
+    *device = ENGINE_AUTO;
+    if (name == NULL) return SOV_OK;
+    for (u32 i = 0; i < COUNT_OF(names); i++) {
+        *device = (enum engine_device)i;
+        if (str_equal(str_from_z(name), str_from_z(names[i]))) return SOV_OK;
+    }
+    return fault_set(fault, SOV_ERR_USAGE, "--backend takes cpu, cuda or auto, not \"%.64s\"",
+                     name);
+}
+
+// On a terminal, the share of a model that is on the card.
+static void show_progress(void *context, u64 done, u64 total) {
+    (void)context;
+    struct output err;
+    output_init(&err, PLATFORM_STDERR);
+    output_format(&err, "\rmodel to the card: %llu of %llu MiB ", done >> 20, total >> 20);
+    if (done == total) output_put(&err, STR("\r\033[K"));
+    output_flush(&err);
+}
+
 // Puts the file in front of what is wrong with it.
 static enum sov_status name_file(const char *path, struct sov_fault *fault) {
     struct sov_fault inner = *fault;
@@ -70,6 +94,10 @@ enum sov_status session_open(struct session *session, struct model_options *opti
         return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
     }
     enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
+    if (status == SOV_OK && options->engine.start != NULL) {
+        status = choose_device(options->backend, &options->engine.device, fault);
+        if (platform_is_terminal(PLATFORM_STDERR)) options->engine.progress = show_progress;
+    }
     if (status != SOV_OK) return status;
     const struct gguf *gguf = &session->model.gguf;
     if (depth == SESSION_VOCABULARY) {

@@ -67,7 +67,7 @@ static void string(struct walk *w, const char *name, struct str *s, u64 unit, u6
         w->in.len -= (usize)n;
         w->offset += n;
     } else if (w->mode == WRITE) {
-        if (n > 0) memcpy(w->out, s->data, (usize)n);
+        if (n > 0 && s->data != w->out) memcpy(w->out, s->data, (usize)n);
         w->out += n;
     } else {
         w->n_bytes += n;
@@ -147,12 +147,11 @@ static void check_checkpoint(struct walk *w, const struct payload_checkpoint *c)
     require(w, c->n_prompt > 0 && c->n_prompt <= n_tokens, "n_prompt",
             "is not 1 to the number of tokens");
     require(w, (c->finish != 0) == (c->kind == PAYLOAD_FINISH), "finish", "does not fit the kind");
-    // The event of a boundary's own token comes after its receipt; an end's is its last one. Who is
-    // suspended may not have been admitted yet.
+    // The event of a boundary's own token comes after its receipt; an end's is its last one. At the
+    // beginning there is none, whether or not the sequence was admitted meanwhile.
     u64 n_generated = n_tokens - c->n_prompt, sealed = 0;
     if (c->kind == PAYLOAD_BOUNDARY) sealed = n_generated;
-    if (c->kind == PAYLOAD_SUSPEND)
-        sealed = n_generated > 0 || c->event_number > 0 ? n_generated + 1 : 0;
+    if (c->kind == PAYLOAD_SUSPEND && n_generated > 0) sealed = n_generated + 1;
     if (c->kind == PAYLOAD_FINISH) sealed = n_generated + 2;
     require(w, c->event_number == sealed, "event_number", "is not of these tokens");
 }

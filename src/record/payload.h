@@ -98,6 +98,7 @@ struct sha256_digest payload_kv_digest(const struct payload_checkpoint *checkpoi
 u64 payload_request_bytes(const struct payload_request *request);
 u64 payload_checkpoint_bytes(const struct payload_checkpoint *checkpoint);
 void payload_request_write(const struct payload_request *request, u8 *out);
+// A slice may stand in `out` already, where it is to be written.
 void payload_checkpoint_write(const struct payload_checkpoint *checkpoint, u8 *out);
 
 // SOV_ERR_FORMAT with the field; SOV_ERR_UNSUPPORTED for another version of it.

@@ -731,6 +731,14 @@ enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_reco
     return SOV_OK;
 }
 
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt) {
+    const struct worm_transaction *there = worm_find_transaction(&store->state, txid);
+    if (there == NULL) return false;
+    *receipt = worm_receipt(&store->state, (u64)(there - store->state.transactions) + 1);
+    return true;
+}
+
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record) {
     u64 found = worm_last_capability(&store->state, owner);
     while (found != ROWM_NONE && found >= store->n_records) { // staged ones

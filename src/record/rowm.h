@@ -167,6 +167,10 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
 // What is known of a published record without its payload, its length included.
 enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_record_info *info,
                           struct sov_fault *fault) MUST_CHECK;
+// Whether a transaction of this id exists, with its receipt, which certifies nothing while it is
+// only staged.
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt);
 // The published record that holds the owner's available capability; false when there is none.
 // Published too is which one: what is staged consumes and issues nothing yet.
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record);

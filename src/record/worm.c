@@ -164,15 +164,9 @@ static void fill_maps(struct worm_state *state) {
     }
 }
 
-// Twice the room. The tables are copied; the maps are filled anew, at most half full.
-enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
-    u64 n = state->transactions_capacity;
-    if (state->heads.time < n) return SOV_OK;
-    if (n >= ROWM_TRANSACTIONS_MAX) {
-        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
-                         ROWM_TRANSACTIONS_MAX);
-    }
-    u64 capacity = MAX(2 * n, (u64)TRANSACTIONS_MIN);
+// Room for `capacity` transactions, a power of two. The tables are copied; the maps are filled
+// anew, at most half full.
+static enum sov_status grow(struct worm_state *state, u64 capacity, struct sov_fault *fault) {
     struct worm_state grown = *state;
     usize map_bytes = (usize)(2 * capacity * sizeof(u32));
     grown.records_capacity = grown.transactions_capacity = capacity;
@@ -189,14 +183,31 @@ enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) 
         return fault_set(fault, SOV_ERR_MEMORY, "index of a store: %llu transactions do not fit",
                          capacity);
     }
-    if (n > 0) {
+    if (state->heads.time > 0) {
         memcpy(grown.records, state->records, (usize)state->n_records * sizeof *grown.records);
-        memcpy(grown.transactions, state->transactions, (usize)n * sizeof *grown.transactions);
+        memcpy(grown.transactions, state->transactions,
+               (usize)state->heads.time * sizeof *grown.transactions);
     }
     fill_maps(&grown);
     worm_free(state);
     *state = grown;
     return SOV_OK;
+}
+
+enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
+    u64 n = state->transactions_capacity;
+    if (state->heads.time < n) return SOV_OK;
+    if (n >= ROWM_TRANSACTIONS_MAX) {
+        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
+                         ROWM_TRANSACTIONS_MAX);
+    }
+    return grow(state, MAX(2 * n, (u64)TRANSACTIONS_MIN), fault);
+}
+
+enum sov_status worm_reserve_all(struct worm_state *state, u64 n, struct sov_fault *fault) {
+    u64 capacity = TRANSACTIONS_MIN;
+    while (capacity < MIN(n, (u64)ROWM_TRANSACTIONS_MAX)) capacity *= 2;
+    return capacity > state->transactions_capacity ? grow(state, capacity, fault) : SOV_OK;
 }
 
 struct worm_heads worm_heads(const struct worm_state *state) {

@@ -63,6 +63,8 @@ enum worm_type { WORM_RECORD = 1, WORM_CLAIM = 2, WORM_RECEIPT = 3 };
 #define RECEIPT_HASH_OFF 125
 #define RECEIPT_META_BYTES 157
 
+#define TRANSACTION_BYTES_MIN \
+    (2 * (ENTRY_HEAD_BYTES + SHA256_BYTES) + CLAIM_META_BYTES + RECEIPT_META_BYTES)
 #define ENTRY_BYTES_MAX (ENTRY_HEAD_BYTES + RECORD_META_BYTES + SHA256_BYTES) // without payload
 
 struct worm_entry {
@@ -134,6 +136,9 @@ void worm_begin(struct worm_state *state);
 void worm_free(struct worm_state *state);
 // Room for one more transaction; SOV_ERR_MEMORY or SOV_ERR_LIMIT when there is none.
 enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) MUST_CHECK;
+// Room for n in all, as far as a store may have them, so that nothing grows on the way.
+enum sov_status worm_reserve_all(struct worm_state *state, u64 n, struct sov_fault *fault)
+    MUST_CHECK;
 struct worm_heads worm_heads(const struct worm_state *state);
 // What is known of a record that was applied.
 struct rowm_record_info worm_info(const struct worm_state *state, u64 record);

@@ -325,8 +325,13 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,
                           const struct rowm_expect *expect, struct sov_fault *fault) {
     struct sov_fault inner = {0};
+    // What the slot says it has, but no more than fits into so many bytes.
+    u64 bytes = newer->heads.length - MIN(newer->heads.length, (u64)WORM_LOG_BEGIN);
+    u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
+    enum sov_status status = worm_reserve_all(state, n, fault);
+    if (status != SOV_OK) return status;
     reader->defers = true;
-    enum sov_status status = pass(reader, state, newer, older, expect, &inner);
+    status = pass(reader, state, newer, older, expect, &inner);
     enum sov_status drained = drain(reader, NULL, NULL, fault);
     reader->defers = reader->has_deferred = false;
     if (drained != SOV_OK) return drained;
