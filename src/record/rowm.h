@@ -19,7 +19,8 @@
 // M5. A refused or failed write (a full disk, say) leaves everything as it was; it may be repeated.
 // M6. One writer at a time, by lock. Verification reads a snapshot and takes no lock.
 //
-// A store is used by one thread at a time; nothing here starts one.
+// A store is used by one thread at a time. Verification of a long log has a thread of its own for
+// the payloads' digests while it lasts; nothing else here starts one.
 #pragma once
 #include "freestanding/status.h"
 #include "record/sha256.h"
