@@ -4,7 +4,7 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
-# make cuda-bundle  build/cuda_bundle: a check of the CUDA layers, to be carried to a card
+# make cuda-bundle  build/cuda_bundle: card_cuda and sov conform, to be carried to a card
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -105,10 +105,27 @@ $(BUILD)/free/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(FREE_FLAGS) $(LEVEL_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
 
+# Where variables live in instrumented kernels takes gcc half of five minutes to find out.
+$(BUILD)/asan/src/cpu/%_avx512.o: ASAN_EXTRA := -fno-var-tracking-assignments
+
 $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
+
+# --- what the program says of itself in a record (src/cli/record.c) ---
+DIGEST_HEADER := $(BUILD)/generated/digests.h
+KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
+BUILD_SOURCES := $(sort $(wildcard src/*/*.[ch] src/cuda/ptx/* include/*.h)) Makefile
+digest_of = $$(cat $(1) | sha256sum | cut -c1-64)
+$(DIGEST_HEADER): $(BUILD_SOURCES) docs/contract.md
+	@mkdir -p $(@D)
+	@{ echo "#define BUILD_DIGEST \"$(call digest_of,$(BUILD_SOURCES))\""; \
+	   echo "#define CONTRACT_DIGEST \"$(call digest_of,docs/contract.md)\""; \
+	   echo "#define KERNELS_DIGEST \"$(call digest_of,$(KERNEL_SOURCES))\""; } > $@
+
+$(patsubst %,$(BUILD)/%/src/cli/record.o,free asan fuzz cov windows) \
+    $(BUILD)/tidy/src/cli/record.ok $(BUILD)/tidy/cppcheck.ok: $(DIGEST_HEADER)
 
 # --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
 PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
@@ -120,12 +137,25 @@ $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
 $(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
     $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
 
-$(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
+# It executes kernels by the operators that it brings along, compiled once more for a library.
+STANDIN_SOURCES := tests/cuda_standin.c tests/cuda_standin_kernels.c src/ops/reference.c src/ops/dtype.c \
+                   src/freestanding/math.c $(wildcard src/cpu/*_avx2.c)
+$(BUILD)/standin/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
-	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
-$(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+	@$(CC) $(COMMON) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/standin_old/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(COMMON) -D_GNU_SOURCE -DSTANDIN_OLD -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_standin/libcuda.so.1: $(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o)
+$(BUILD)/cuda_standin/old/libcuda.so.1: $(BUILD)/standin_old/tests/cuda_standin.o \
+    $(filter-out %/cuda_standin.o,$(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o))
+$(CUDA_STANDINS):
+	@mkdir -p $(@D)
+	@echo '  LINK $@'
+	@$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
 
 # For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
 $(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
@@ -133,9 +163,9 @@ $(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/tes
 	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
 
 .PHONY: cuda-bundle
-cuda-bundle: $(BUILD)/free/card_cuda
+cuda-bundle: $(BUILD)/free/card_cuda $(BUILD)/sov
 	@mkdir -p $(BUILD)/cuda_bundle
-	@cp $< $(BUILD)/cuda_bundle/card_cuda
+	@cp $^ $(BUILD)/cuda_bundle
 	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---

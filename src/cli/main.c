@@ -108,6 +108,16 @@ static const struct command commands[] = {
      "is measured.\n\n"
      "example:\n  sov bench -m MODEL -p 128,512 -d 0,1024 -b 1,8 -t 1,2\n",
      cli_bench},
+    {"conform", "every CUDA kernel on this machine's card against the reference operators",
+     "conform [--backend cuda|cpu] [--kernel NAME] [--quick] [--json] | conform --check REPORT",
+     "Outputs, inputs, guards around every buffer and poison behind every row are compared byte\n"
+     "by byte; with a power word that is not active nothing may change. Exit code 1 when\n"
+     "something is wrong, 3 when there is no driver or card. --json prints a report with a digest\n"
+     "of every output. --backend cpu computes the same report by the reference operators alone,\n"
+     "and --check holds a report of any machine against them (exit code 4 when it differs):\n"
+     "neither needs a card.\n\n"
+     "example:\n  sov conform --json > report.json\n  sov conform --check report.json\n",
+     cli_conform},
     {"trace", "what every operator of one pass produced, for comparison",
      "trace -m MODEL --tokens FILE -o OUT",
      "Rows go to OUT as f32, their index to stdout: LAYER OPERATOR ROWS WIDTH OFFSET.\n\n"

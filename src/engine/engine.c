@@ -210,6 +210,22 @@ struct cpu *engine_cpu(struct engine *engine) {
     return engine->cpu;
 }
 
+enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
+                               u32 n, u8 *rows, struct sov_fault *fault) {
+    const struct sequence *q = find(engine, sequence);
+    if (q == NULL || layer >= engine->model->params.n_layer) {
+        return fault_set(fault, SOV_ERR_ARGUMENT, "K and V of layer %u: no such sequence or layer",
+                         layer);
+    }
+    u32 slot = slot_of(engine, q);
+    if (engine->kv.spilled[slot] || n > kv_length(&engine->kv, slot)) {
+        return fault_set(fault, SOV_ERR_STATE, "K and V of %u positions: %u are in the cache%s", n,
+                         kv_length(&engine->kv, slot),
+                         engine->kv.spilled[slot] ? ", swapped out" : "");
+    }
+    return kv_read(&engine->kv, slot, layer, 0, n, rows, fault);
+}
+
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
 
 void engine_assert_consistent(const struct engine *engine) {

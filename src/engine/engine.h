@@ -45,10 +45,11 @@ struct engine_backend {
     enum sov_status (*forward)(void *context, const struct cpu_batch *batch, cpu_kv_view *kv_view,
                                const void *kv_context, const f32 **logits, u32 *logit_stride,
                                struct sov_fault *fault);
-    // K and V of a sequence, as kv_read of schedule/kv_allocator.h, which NULL stands for.
-    enum sov_status (*read_kv)(void *context, const struct kv_allocator *kv, u32 sequence,
-                               u32 layer, u32 begin, u32 n, u8 *out, struct sov_fault *fault);
 };
+
+// What computes. ENGINE_AUTO: CUDA where driver, card and memory for the model are there, else the
+// CPU.
+enum engine_device { ENGINE_CPU, ENGINE_CUDA, ENGINE_AUTO };
 
 struct engine_config {
     u32 context;       // tokens of prompt and answer of one sequence; 0: min(the model's,
@@ -77,7 +78,14 @@ struct engine_config {
     bool kv_full;                         // memory for checkpoints of the form PAYLOAD_KV_FULL
     const u32 *stop_word;                 // see cpu_set_stop_word; NULL: nothing stops a step
     bool has_janet;                       // show what is going on in the Janet array
-    const struct engine_backend *backend; // NULL: the CPU's
+    enum engine_device device;
+    const struct platform_start *start; // of the program, for CUDA: finds the driver
+    const char *cuda_library;           // NULL: NVIDIA's driver
+    bool no_cuda_graphs;                // for tests: every kernel of a step is launched by itself
+    // Called now and then while weights are copied to a card, with bytes. NULL: nobody asks.
+    void (*progress)(void *context, u64 done, u64 total);
+    void *progress_context;
+    const struct engine_backend *backend; // NULL: that of the device
     // For tests; NULL: nothing is asked. Called before every operation of a step that can fail; a
     // status other than SOV_OK is taken for that operation's.
     enum sov_status (*probe)(void *context, const char *operation, struct sov_fault *fault);
@@ -90,6 +98,8 @@ struct engine_memory {
                                             // table, scratch of the workers
     u64 total;                              // of the arena
     u64 stacks;                             // of the worker threads
+    u64 card_weights, card_kv, card_rest;   // on the card of CUDA; `kv` is then without the cache
+    u64 pinned;                             // of the host, taken by the driver
 };
 
 struct engine_request {
@@ -158,7 +168,7 @@ struct engine;
 // Fills in the zeros of `config` and checks it against the model.
 enum sov_status engine_config_resolve(struct engine_config *config, const struct model *model,
                                       struct sov_fault *fault) MUST_CHECK;
-// For a resolved configuration.
+// For a resolved configuration; ENGINE_AUTO is taken for the CPU.
 enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
                                    struct engine_memory *memory, struct sov_fault *fault)
     MUST_CHECK;
@@ -167,6 +177,8 @@ enum sov_status engine_memory_plan(const struct model *model, const struct engin
 enum sov_status engine_open(const struct model *model, const struct engine_config *config,
                             struct engine **engine, struct sov_fault *fault) MUST_CHECK;
 void engine_close(struct engine *engine);
+// Another store than the configured one; only while no sequence is there.
+void engine_set_store(struct engine *engine, const struct checkpoint_store *store);
 
 // Takes a request; nothing is computed yet, and it may wait for its admission. A prompt that is
 // longer than the context is refused; one that fills it ends with FINISH_LENGTH and no new token.
@@ -207,5 +219,13 @@ enum sequence_state engine_state(const struct engine *engine, engine_sequence se
 void engine_forget_prefixes(struct engine *engine);
 // Asserts the invariants of scheduler and allocator over everything (tests).
 void engine_assert_consistent(const struct engine *engine);
-// For traces: see cpu_set_tap.
+// For traces: see cpu_set_tap. NULL when something else computes.
 struct cpu *engine_cpu(struct engine *engine);
+// The name of the card that computes; NULL: none does.
+const char *engine_card(const struct engine *engine);
+// Why ENGINE_AUTO took the CPU; NULL when that was not so.
+const char *engine_card_refused(const struct engine *engine);
+// K and V of one layer for the first n positions of a sequence, as kv_read gives them (f16, [n][K
+// row, V row]): what was committed, or less. SOV_ERR_STATE while they are swapped out.
+enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
+                               u32 n, u8 *rows, struct sov_fault *fault) MUST_CHECK;

@@ -61,8 +61,10 @@ struct engine {
     struct plan plan;
     struct kv_allocator kv;
     struct scheduler scheduler;
-    struct cpu *cpu;     // NULL over another backend
-    struct janet *janet; // or NULL
+    struct cpu *cpu;               // NULL over another backend
+    struct cuda *cuda;             // the same
+    struct sov_fault card_refused; // of ENGINE_AUTO
+    struct janet *janet;           // or NULL
     struct engine_backend backend;
     struct checkpoint_memory checkpoints;
     struct checkpoint_store store;

@@ -152,23 +152,12 @@ void sequence_publish(struct engine *engine, u32 slot, bool all) {
 
 // --- K and V of a checkpoint ---
 
-static enum sov_status read_kv(struct engine *engine, const struct sequence *q, u32 layer,
-                               u32 begin, u32 n, u8 *out, struct sov_fault *fault) {
-    const struct engine_backend *backend = &engine->backend;
-    u32 slot = (u32)(q - engine->sequences);
-    if (backend->read_kv != NULL) {
-        return backend->read_kv(backend->context, &engine->kv, slot, layer, begin, n, out, fault);
-    }
-    kv_read(&engine->kv, slot, layer, begin, n, out);
-    return SOV_OK;
-}
-
 static bool is_in_cache(const struct engine *engine, const struct sequence *q, u32 end) {
     u32 slot = (u32)(q - engine->sequences);
     return !engine->kv.spilled[slot] && kv_length(&engine->kv, slot) >= end;
 }
 
-// A failure to read is found out at the checkpoint, which lacks the positions then.
+// After a failure to read, hashing begins anew; the checkpoint finds out what is missing.
 void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end) {
     u32 slot = (u32)(q - engine->sequences), row_bytes = kv_row_bytes(&engine->kv);
     if (q->request.kv_form == PAYLOAD_KV_TOKENS || engine->kv.spilled[slot]) return;
@@ -177,8 +166,8 @@ void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end) {
         u32 n = MIN(end - q->kv_hashed, (u32)KV_READ_POSITIONS);
         for (u32 layer = 0; layer < engine->model->params.n_layer; layer++) {
             u8 *rows = engine->kv_rows;
-            if (read_kv(engine, q, layer, q->kv_hashed, n, rows, NULL) != SOV_OK) {
-                assert(layer == 0); // all or nothing of a position
+            if (kv_read(&engine->kv, slot, layer, q->kv_hashed, n, rows, NULL) != SOV_OK) {
+                sequence_begin_kv(engine, q, q->kv_begin);
                 return;
             }
             sha256_update(&q->kv_hashes[layer], (struct str){rows, (usize)n * row_bytes});
@@ -228,9 +217,9 @@ static enum sov_status write_checkpoint(struct engine *engine, const struct sequ
     u8 *at = engine->bytes + total - c->kv_bytes.len;
     if (c->kv_bytes.len > 0) {
         c->kv_bytes.data = at;
-        u32 n = c->kv_end - c->kv_begin;
+        u32 slot = (u32)(q - engine->sequences), n = c->kv_end - c->kv_begin;
         for (u32 layer = 0; layer < c->n_layer; layer++, at += (usize)n * c->row_bytes) {
-            enum sov_status status = read_kv(engine, q, layer, c->kv_begin, n, at, fault);
+            enum sov_status status = kv_read(&engine->kv, slot, layer, c->kv_begin, n, at, fault);
             if (status != SOV_OK) return status;
         }
     }

@@ -135,10 +135,17 @@ static enum sov_status stage_start(struct recorder *r, struct item *item, bool *
     return status;
 }
 
-// R3: a checkpoint or an end behind the one before. *wants_commit: that one is not published yet,
-// so its capability cannot be looked up; nothing was done.
-static enum sov_status stage_next(struct recorder *r, struct item *item, bool may_want_commit,
-                                  bool *wants_commit, bool *store_failed) {
+// Whether something of the same sequence is among the items [first, item).
+static bool is_behind_another(const struct item *first, const struct item *item) {
+    for (; first != item; first = first->next) {
+        if (first->id.sequence_id == item->id.sequence_id) return true;
+    }
+    return false;
+}
+
+// R3: a checkpoint or an end behind the one before, which is published (its capability could not be
+// looked up otherwise).
+static enum sov_status stage_next(struct recorder *r, struct item *item, bool *store_failed) {
     u64 owner = item->id.sequence_id, before = ROWM_NONE;
     struct sha256_digest txid = recorder_checkpoint_txid(&item->id);
     bool found = false, is_end = item->id.kind == CHECKPOINT_FINISH;
@@ -146,8 +153,7 @@ static enum sov_status stage_next(struct recorder *r, struct item *item, bool ma
     if (status != SOV_OK || found) return status;
     struct rowm_record_info info;
     if (!rowm_find_available(r->rowm, owner, &before)) {
-        *wants_commit = may_want_commit;
-        if (*wants_commit) return SOV_OK;
+
         return fault_set(&item->fault, SOV_ERR_STATE,
                          "sequence %016llx has no open checkpoint in this store", owner);
     }
@@ -208,26 +214,22 @@ static void commit(struct recorder *r, struct item *first, const struct item *en
     }
 }
 
-// Stages a list and commits it; in several commits where one item needs the capability of another.
+// Stages a list and commits it; in several commits where one item is behind another of its
+// sequence.
 static void write_list(struct recorder *r, struct item *list) {
     struct item *first = list; // of what is staged and not committed
-    for (struct item *item = list; item != NULL;) {
-        bool wants_commit = false, store_failed = false;
-        struct item *next = item->next;
-        if (__atomic_load_n(&r->has_failed, __ATOMIC_RELAXED) == 0) {
-            enum sov_status status =
-                item->request.len > 0
-                    ? stage_start(r, item, &store_failed)
-                    : stage_next(r, item, first != item, &wants_commit, &store_failed);
-            assert((status == SOV_OK) == (item->fault.status == SOV_OK));
-            if (store_failed) fail_for_good(r, &item->fault);
-        }
-        if (wants_commit) {
+    for (struct item *item = list, *next; item != NULL; item = next) {
+        bool is_start = item->request.len > 0, store_failed = false;
+        next = item->next;
+        if (!is_start && is_behind_another(first, item)) {
             commit(r, first, item);
             first = item;
-            continue;
         }
-        item = next;
+        if (__atomic_load_n(&r->has_failed, __ATOMIC_RELAXED) != 0) continue;
+        enum sov_status status = is_start ? stage_start(r, item, &store_failed)
+                                          : stage_next(r, item, &store_failed);
+        assert((status == SOV_OK) == (item->fault.status == SOV_OK));
+        if (store_failed) fail_for_good(r, &item->fault);
     }
     commit(r, first, NULL);
 }
@@ -442,6 +444,11 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
     }
     *recorder = r;
     return SOV_OK;
+}
+
+struct rowm_head recorder_head(const struct recorder *recorder) {
+    assert(n_queued(recorder) == 0); // so the other thread does not touch the store
+    return rowm_head(recorder->rowm);
 }
 
 enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head,

@@ -7,16 +7,15 @@
 // store is made. What happens on opening, in this order; every row can stop anywhere and be
 // repeated:
 //
-//     no log            log.new written and synced, renamed to log, names synced
-//     slots             both valid: they must follow each other; one valid: it counts; none:
-//     damaged [0, acknowledged) every entry must be whole, chained, in its place; heads must be the
-//     slot's behind it         whole chained entries are taken (one that may not come there:
-//     damaged);
-//                       from the first that is not whole on, the file is cut
-//     last one pending  its receipt is made again: the same bytes
-//     then              newest slot, if both were valid, written again and synced; what was taken
-//     behind the
-//                       acknowledged length written again, synced; new head published
+//     no log           also one as it was made: log.new is written and synced, renamed to log;
+//                      names synced
+//     slots            both valid: they must follow each other; one valid: it counts; none: damaged
+//     acknowledged     every entry must be whole, chained, in its place; heads must be the slot's
+//     behind it        whole chained entries are taken (one that may not come there: damaged);
+//                      from the first that is not whole on, the file is cut
+//     last one pending its receipt is made again: the same bytes
+//     then             newest slot, if both were valid, written again and synced; what was taken
+//                      behind the acknowledged length written again, synced; new head published
 //
 // Bytes are written again because a page that was never synced looks valid in the cache.
 #include "freestanding/mem.h"
@@ -516,6 +515,9 @@ static enum sov_status load(struct rowm *s, u64 *file_bytes, struct sov_fault *f
                          valid[0] ? "the head slots do not follow each other"
                                   : "both head slots are damaged");
     }
+    if (slots[newer].generation == ~0ull) {
+        return fault_set(fault, SOV_ERR_LIMIT, "the store's head has no generation behind it");
+    }
     s->slot = slots[newer];
     s->slots_valid = valid[0] + valid[1];
     if (*file_bytes < s->slot.heads.length) {
@@ -621,10 +623,33 @@ static enum sov_status begin_session(struct rowm *s, const struct rowm_manifest 
     return status != SOV_OK ? status : rowm_commit(s, fault);
 }
 
+// Whether the log is as it was made: nothing was ever acknowledged in it. Where it stands still
+// like that, the name may never have become durable, and a sync that succeeds after one that failed
+// proves nothing; so it is made anew.
+static enum sov_status is_untouched(struct rowm *s, bool *untouched, struct sov_fault *fault) {
+    const struct rowm_disk *disk = s->disk;
+    u64 bytes = 0;
+    usize n = 0;
+    int file = -1;
+    enum sov_status status = disk->open(disk->context, LOG_NAME, ROWM_OPEN_READ, &file, fault);
+    if (status != SOV_OK) return status;
+    status = disk->size(disk->context, file, &bytes, fault);
+    if (status == SOV_OK) {
+        status = disk->read_at(disk->context, file, 0, s->reader.window, WORM_LOG_BEGIN, &n, fault);
+    }
+    disk->close(disk->context, file);
+    worm_make_first_slots(s->scratch);
+    *untouched = status == SOV_OK && bytes == WORM_LOG_BEGIN && n == WORM_LOG_BEGIN &&
+                 memcmp(s->reader.window, s->scratch, WORM_LOG_BEGIN) == 0;
+    return status;
+}
+
 static enum sov_status open_log(struct rowm *s, struct sov_fault *fault) {
     const struct rowm_disk *disk = s->disk;
     enum sov_status status = SOV_OK;
-    if (disk->is_missing(disk->context, LOG_NAME)) status = create_log(s, fault);
+    bool missing = disk->is_missing(disk->context, LOG_NAME), untouched = false;
+    if (!missing) status = is_untouched(s, &untouched, fault);
+    if (status == SOV_OK && (missing || untouched)) status = create_log(s, fault);
     if (status == SOV_OK) status = disk->sync_names(disk->context, fault);
     if (status != SOV_OK) return status;
     status = disk->open(disk->context, LOG_NAME, ROWM_OPEN_UPDATE, &s->file, fault);
@@ -691,12 +716,18 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
     return SOV_OK;
 }
 
+// As published: a consumption that is only staged has not happened yet (M2).
+static bool is_available(const struct rowm *s, const struct worm_record *r) {
+    return r->capability_state == CAPABILITY_AVAILABLE || r->consumed_time > s->slot.heads.time;
+}
+
 enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_record_info *info,
                           struct sov_fault *fault) {
     if (record >= store->n_records) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "there is no record %llu", record);
     }
     *info = worm_info(&store->state, record);
+    info->available = is_available(store, &store->state.records[record]);
     return SOV_OK;
 }
 
@@ -709,27 +740,41 @@ bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
 }
 
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record) {
-    u64 found = worm_find_available(&store->state, owner);
-    if (found == ROWM_NONE || found >= store->n_records) return false;
+    u64 found = worm_last_capability(&store->state, owner);
+    while (found != ROWM_NONE && found >= store->n_records) { // staged ones
+        found = store->state.records[found].issued_before;
+    }
+    if (found == ROWM_NONE || !is_available(store, &store->state.records[found])) return false;
     *record = found;
     return true;
+}
+
+// The visited set is a table by open addressing: record + 1, 0 for a free place. Where the record
+// stands or would stand; visited_capacity when it is not there and there is no room.
+static u32 visited_place(const struct rowm_traversal *t, u64 record) {
+    u64 at = record * 0x9e3779b97f4a7c15 >> 32; // ids follow each other: this spreads them
+    for (u32 i = 0; i < t->visited_capacity; i++) {
+        u32 place = (u32)((at + i) % t->visited_capacity);
+        if (t->visited[place] == 0 || t->visited[place] == record + 1) return place;
+    }
+    return t->visited_capacity;
 }
 
 // Puts a record into the queue unless it was there before.
 static enum sov_status enqueue(struct rowm_traversal *t, u64 record, u32 depth, u32 *n_queued,
                                struct sov_fault *fault) {
     if (record == ROWM_NONE) return SOV_OK;
-    for (u32 i = 0; i < *n_queued; i++) {
-        if (t->visited[i] == record) return SOV_OK;
-    }
-    const char *full = depth > t->depth_max               ? "depth"
-                       : *n_queued >= t->visited_capacity ? "visited set"
-                       : *n_queued >= t->queue_capacity   ? "queue"
-                                                          : NULL;
+    u32 place = visited_place(t, record);
+    if (place < t->visited_capacity && t->visited[place] != 0) return SOV_OK;
+    const char *full = depth > t->depth_max             ? "depth"
+                       : place >= t->visited_capacity   ? "visited set"
+                       : *n_queued >= t->queue_capacity ? "queue"
+                                                        : NULL;
     if (full != NULL) {
         return fault_set(fault, SOV_ERR_LIMIT, "traversal: the bound of the %s is reached", full);
     }
-    t->visited[*n_queued] = t->queue[*n_queued] = record;
+    t->visited[place] = record + 1;
+    t->queue[*n_queued] = record;
     t->depths[*n_queued] = depth;
     (*n_queued)++;
     return SOV_OK;
@@ -740,6 +785,7 @@ enum sov_status sov_rowm_traverse(const struct rowm *store, u64 record,
     struct rowm_traversal *t = traversal;
     u32 n_queued = 0;
     t->n_steps = 0;
+    memset(t->visited, 0, t->visited_capacity * sizeof *t->visited);
     if (record >= store->n_records) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "there is no record %llu", record);
     }

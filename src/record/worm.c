@@ -51,28 +51,54 @@ static u64 mix(u64 x) { // the finaliser of SplitMix64
     return x ^ (x >> 31);
 }
 
-static u64 digest_key(const struct sha256_digest *digest) {
-    u64 key = 0;
-    for (u32 i = 0; i < SHA256_BYTES; i += 8) key = mix(key ^ load_u64(digest->bytes + i));
-    return key;
+// The upper half of a sum of products modulo 2^128: for any two different inputs, over all keys,
+// the two hashes are independent and uniform (multilinear hashing), so no choice of ids makes long
+// runs likely.
+typedef unsigned __int128 u128;
+
+static u64 hash_words(const struct worm_state *state, const u8 *bytes, u32 n_words) {
+    const u64 *keys = state->keys;
+    u128 sum = (u128)keys[0] << 64;
+    for (u32 i = 0; i < n_words; i++) {
+        u128 key = (u128)keys[1 + 2 * i] << 64 | keys[2 + 2 * i];
+        sum += key * load_u64(bytes + (usize)8 * i);
+    }
+    return mix((u64)(sum >> 64));
+}
+
+static void draw_keys(struct worm_state *state) {
+    u64 seed = 0;
+    if (platform_random(&seed, sizeof seed, NULL) != SOV_OK) seed = platform_monotonic_ns();
+    for (u32 i = 0; i < WORM_KEYS; i++) state->keys[i] = mix(seed += 0x9e3779b97f4a7c15);
+}
+
+static u64 digest_key(const struct worm_state *state, const struct sha256_digest *digest) {
+    static_assert(WORM_KEYS == 1 + 2 * SHA256_BYTES / 8, "two a word");
+    return hash_words(state, digest->bytes, SHA256_BYTES / 8);
+}
+
+static u64 owner_key(const struct worm_state *state, u64 owner) {
+    u8 bytes[8];
+    store_u64(bytes, owner);
+    return hash_words(state, bytes, 1);
 }
 
 static u32 *txid_slot(const struct worm_state *state, const struct sha256_digest *txid) {
-    for (u64 i = digest_key(txid);; i++) {
+    for (u64 i = digest_key(state, txid);; i++) {
         u32 *slot = &state->by_txid.slots[i & (state->by_txid.n_slots - 1)];
         if (*slot == 0 || sha256_equal(&state->transactions[*slot - 1].txid, txid)) return slot;
     }
 }
 
 static u32 *capability_slot(const struct worm_state *state, const struct sha256_digest *id) {
-    for (u64 i = digest_key(id);; i++) {
+    for (u64 i = digest_key(state, id);; i++) {
         u32 *slot = &state->by_capability.slots[i & (state->by_capability.n_slots - 1)];
         if (*slot == 0 || sha256_equal(&state->records[*slot - 1].capability, id)) return slot;
     }
 }
 
 static u32 *owner_slot(const struct worm_state *state, u64 owner) {
-    for (u64 i = mix(owner + 1);; i++) {
+    for (u64 i = owner_key(state, owner);; i++) {
         u32 *slot = &state->by_owner.slots[i & (state->by_owner.n_slots - 1)];
         if (*slot == 0 || state->records[*slot - 1].owner == owner) return slot;
     }
@@ -91,11 +117,17 @@ u64 worm_find_capability(const struct worm_state *state, const struct sha256_dig
     return at == 0 ? ROWM_NONE : at - 1;
 }
 
-u64 worm_find_available(const struct worm_state *state, u64 owner) {
+u64 worm_last_capability(const struct worm_state *state, u64 owner) {
     if (state->by_owner.n_slots == 0) return ROWM_NONE;
     u32 at = *owner_slot(state, owner);
-    bool available = at != 0 && state->records[at - 1].capability_state == CAPABILITY_AVAILABLE;
-    return available ? at - 1 : ROWM_NONE;
+    return at == 0 ? ROWM_NONE : at - 1;
+}
+
+u64 worm_find_available(const struct worm_state *state, u64 owner) {
+    u64 last = worm_last_capability(state, owner);
+    bool available = last != ROWM_NONE &&
+                     state->records[last].capability_state == CAPABILITY_AVAILABLE;
+    return available ? last : ROWM_NONE;
 }
 
 // --- memory ---
@@ -104,6 +136,7 @@ u64 worm_find_available(const struct worm_state *state, u64 owner) {
 
 void worm_begin(struct worm_state *state) {
     *state = (struct worm_state){.heads.length = WORM_LOG_BEGIN};
+    draw_keys(state);
 }
 
 static void unmap(void *memory, u64 bytes) {
@@ -447,7 +480,7 @@ static enum sov_status check_reference(const struct worm_state *state,
     struct sha256_digest payload_hash = meta_digest(entry, RECORD_PAYLOAD_HASH_OFF);
     if (meta_u64(entry, RECORD_SOURCE_OFF) != source ||
         meta_u64(entry, RECORD_PAYLOAD_LEN_OFF) != from->payload_bytes ||
-        !sha256_equal(&payload_hash, &from->payload_hash) ||
+        !sha256_equal(&payload_hash, &from->payload_hash) || from->epoch == ~0ull ||
         meta_u64(entry, RECORD_EPOCH_OFF) != from->epoch + 1) {
         return fault_set(fault, SOV_ERR_ARGUMENT,
                          "a payload by reference is not that of record %llu, one epoch later",
@@ -552,6 +585,7 @@ static void consume(struct worm_state *state, u64 consumer, u64 record) {
     struct worm_record *consumed = &state->records[record];
     assert(consumed->capability_state == CAPABILITY_AVAILABLE);
     consumed->capability_state = CAPABILITY_CONSUMED;
+    consumed->consumed_time = state->heads.time;
     u8 numbers[16], time[8];
     store_u64(numbers, consumer);
     store_u64(numbers + 8, record);
@@ -600,6 +634,7 @@ static void apply_record(struct worm_state *state, const struct worm_entry *entr
         .consumed = consumed,
         .time = state->heads.time,
         .nonce = meta_u64(entry, RECORD_NONCE_OFF),
+        .issued_before = ROWM_NONE,
         .payload_hash = meta_digest(entry, RECORD_PAYLOAD_HASH_OFF),
         .kind = meta[RECORD_KIND_OFF],
     };
@@ -609,6 +644,7 @@ static void apply_record(struct worm_state *state, const struct worm_entry *entr
         record->capability = capability_id(id, record->owner, record->nonce);
         record->capability_state = CAPABILITY_AVAILABLE;
         *capability_slot(state, &record->capability) = (u32)id + 1;
+        record->issued_before = worm_last_capability(state, record->owner);
         *owner_slot(state, record->owner) = (u32)id + 1;
         state->n_capabilities++;
     }

@@ -97,6 +97,8 @@ struct worm_record {
     u64 parent, source, consumed; // record ids or ROWM_NONE
     u64 time;                     // of its receipt
     u64 nonce;                    // of its capability
+    u64 consumed_time;            // of the receipt that consumed its capability; 0: none did
+    u64 issued_before;            // the owner's record with a capability before this, or ROWM_NONE
     struct sha256_digest payload_hash, capability;
     u8 kind, capability_state; // enum rowm_kind, enum worm_capability_state
 };
@@ -106,6 +108,10 @@ struct worm_transaction {
     u64 record; // written or consumed
     u8 kind;    // enum rowm_receipt_kind
 };
+
+// The maps hash with these, which nobody outside the process knows: transaction ids and owners are
+// chosen by others, who could have them all meet in one place.
+#define WORM_KEYS 9
 
 struct worm_map { // open addressing: index + 1 into the table it belongs to, 0 for a free slot
     u32 *slots;
@@ -120,6 +126,7 @@ struct worm_state {
     struct worm_transaction *transactions; // [transactions_capacity], heads.time of them
     u64 records_capacity, transactions_capacity;
     struct worm_map by_txid, by_capability, by_owner;
+    u64 keys[WORM_KEYS];
     bool is_reader; // requests are not remembered: nothing will be appended to this state
     bool pending;   // the last entry is no receipt
     struct worm_entry pending_entry;
@@ -145,6 +152,8 @@ const struct worm_transaction *worm_find_transaction(const struct worm_state *st
 u64 worm_find_capability(const struct worm_state *state, const struct sha256_digest *capability);
 // The record whose capability is the owner's available one, or ROWM_NONE.
 u64 worm_find_available(const struct worm_state *state, u64 owner);
+// The last record of the owner that issued a capability, whatever became of it, or ROWM_NONE.
+u64 worm_last_capability(const struct worm_state *state, u64 owner);
 
 // --- entries ---
 // Make the entry that would come next; not checked yet.
