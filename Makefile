@@ -110,10 +110,13 @@ $(BUILD)/free/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(FREE_FLAGS) $(LEVEL_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
 
+# Where variables live in instrumented kernels takes gcc half of five minutes to find out.
+$(BUILD)/asan/src/cpu/%_avx512.o: ASAN_EXTRA := -fno-var-tracking-assignments
+
 $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
 # --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
 PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
@@ -236,14 +239,14 @@ fuzz-coverage: $(COV_FUZZERS)
 # The checker is hosted; it links the reference operators, which say what kernels must compute.
 PTXCHECK_FLAGS := $(COMMON) -O2 -g -D_GNU_SOURCE
 PTXCHECK_ASAN_FLAGS := $(PTXCHECK_FLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
-PTXCHECK_SOURCES := $(wildcard tools/ptxcheck/*.c) src/ops/reference.c src/ops/dtype.c \
+PTXCHECK_SOURCES := $(filter-out %/conform_main.c,$(wildcard tools/ptxcheck/*.c)) src/ops/reference.c src/ops/dtype.c \
                     src/freestanding/math.c
 PTX_MODULES := $(patsubst src/cuda/ptx/%.ptx.S,$(BUILD)/ptx/%.ptx,$(wildcard src/cuda/ptx/*.ptx.S))
 
 $(BUILD)/ptxcheck-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(PTXCHECK_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(PTXCHECK_FLAGS) $(PTXCHECK_EXTRA) -MMD -MP -c -o $@ $<
 
 $(BUILD)/ptxcheck-asan-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -258,6 +261,20 @@ $(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan-objects/%.
 	@echo '  LINK $@'
 	@$(CC) $(PTXCHECK_ASAN_FLAGS) -o $@ $^ -lm
 
+# The cases of sov conform on the interpreter: conform_main.c is the program, over platform_start.
+PTXCHECK_CONFORM_SOURCES := \
+    $(addprefix tools/ptxcheck/,conform_main.c decode.c exec_convert.c exec_float.c exec_integer.c \
+      exec_memory.c exec_warp.c jobs.c machine.c memory.c parse.c race.c text_file.c) \
+    src/engine/conform.c src/engine/conform_cases.c src/cuda/cuda_driver.c src/cuda/cuda_kernels.c \
+    $(wildcard src/record/sha256*.c src/freestanding/[!m]*.c) src/freestanding/math.c \
+    src/ops/reference.c src/ops/dtype.c src/platform/platform.c src/platform/hosted.c
+$(BUILD)/ptxcheck-objects/src/cuda/cuda_kernels.o: $(PTX_HEADER)
+$(BUILD)/ptxcheck-objects/src/platform/hosted.o: PTXCHECK_EXTRA := -U_GNU_SOURCE
+
+$(BUILD)/ptxcheck-conform: $(PTXCHECK_CONFORM_SOURCES:%.c=$(BUILD)/ptxcheck-objects/%.o)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ -lm -lpthread
+
 # Line markers stay, so that every report names a line of the source.
 $(BUILD)/ptx/%.ptx: src/cuda/ptx/%.ptx.S
 	@mkdir -p $(@D)
@@ -265,7 +282,7 @@ $(BUILD)/ptx/%.ptx: src/cuda/ptx/%.ptx.S
 
 .PHONY: ptxcheck ptx-modules
 ptx-modules: $(PTX_MODULES)
-ptxcheck: $(BUILD)/ptxcheck $(BUILD)/ptxcheck-asan $(PTX_MODULES)
+ptxcheck: $(BUILD)/ptxcheck $(BUILD)/ptxcheck-asan $(BUILD)/ptxcheck-conform $(PTX_MODULES)
 	@python3 tools/ptxcheck.py
 
 check:

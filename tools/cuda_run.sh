@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh RESULTS [PART...]: on a machine with a card, what `make cuda-bundle` carried there. It needs
 # bash and coreutils. Output lands in the folder RESULTS, a line for each check on stdout; the exit
-# code is 0 when none failed. Parts, each of a few minutes (default: check small real):
+# code is 0 when none failed. Parts, each of a few minutes (default: check conform small real):
 #
-#   check       the driver and launch layers (card_cuda), and those under compute-sanitizer
+#   check       the driver and launch layers (card_cuda), and those and conform under compute-sanitizer
+#   conform     every kernel against the reference; the report is RESULTS/conform.json
 #   small       random models of every weight type and architecture: logits and answers of CUDA
 #               against those of the CPU, by cmp; prefill chunks 1 to 2048, batches of 1 and 64
 #   real        the same for each GGUF file in $MODELS (default: models/ beside this file), where
@@ -108,6 +109,19 @@ part_check() {
         add_equals_the_reference nothing_is_written_while_idle graphs_run_their_launches
     if [ $? -eq 0 ]; then note memcheck OK; else note memcheck WRONG; fi
     tail -n 3 "$results/memcheck.txt"
+    local tool
+    for tool in memcheck racecheck synccheck initcheck; do
+        run "$results/conform_$tool.txt" "$sanitizer" --tool $tool --error-exitcode 9 "$sov" \
+            conform --quick
+        if [ $? -eq 0 ]; then note "$tool of conform" OK; else note "$tool of conform" WRONG; fi
+        tail -n 1 "$results/conform_$tool.txt"
+    done
+}
+
+part_conform() {
+    run "$results/conform.json" "$sov" conform --json
+    if [ $? -eq 0 ]; then note conform OK; else note conform WRONG; fi
+    tail -n 1 "$results/log.txt"
 }
 
 part_small() {
@@ -169,11 +183,11 @@ part_8b() { # TYPE
     rm -f "$scratch/8b.gguf"
 }
 
-[ $# -gt 0 ] || set -- check small real
+[ $# -gt 0 ] || set -- check conform small real
 for part in "$@"; do
     begin=$(date +%s)
     case $part in
-        check | small | real | bench) "part_$part" ;;
+        check | conform | small | real | bench) "part_$part" ;;
         8b:*) part_8b "${part#8b:}" ;;
         *) note "$part" WRONG "no such part" ;;
     esac

@@ -67,6 +67,11 @@ int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
+int cli_verify(const struct command *, const struct platform_start *);
+int cli_replay(const struct command *, const struct platform_start *);
+int cli_resume(const struct command *, const struct platform_start *);
+int cli_log(const struct command *, const struct platform_start *);
+int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -117,55 +122,58 @@ struct model_options {
      ENGINE_THREADS_MAX,                              \
      "worker threads (default 0: one for each CPU)"}, \
         ENGINE_OPTIONS_BUT_THREADS(m)
-#define ENGINE_OPTIONS_BUT_THREADS(m)                                                              \
-    {OPTION_U32,                                                                                   \
-     "-c",                                                                                         \
-     "--ctx-size",                                                                                 \
-     "N",                                                                                          \
-     &(m)->engine.context,                                                                         \
-     NULL,                                                                                         \
-     0,                                                                                            \
-     MODEL_CONTEXT_MAX,                                                                            \
-     "context in tokens (default 0: the model's, at most 4096)"},                                  \
-        {OPTION_STRING,                                                                            \
-         "--force-isa",                                                                            \
-         NULL,                                                                                     \
-         "LEVEL",                                                                                  \
-         &(m)->isa,                                                                                \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
-        {OPTION_FLAG,                                                                              \
-         "--pin",                                                                                  \
-         NULL,                                                                                     \
-         NULL,                                                                                     \
-         &(m)->engine.pin_threads,                                                                 \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "bind each worker thread to a CPU of its own"},                                           \
-        {OPTION_U32,                                                                               \
-         "--prefill-chunk",                                                                        \
-         NULL,                                                                                     \
-         "N",                                                                                      \
-         &(m)->engine.prefill_chunk,                                                               \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         ENGINE_CHUNK_MAX,                                                                         \
-         "for tests: prompt tokens of one step (default 256)"},                                    \
-        {OPTION_STRING,                                                                            \
-         "--power-supply",                                                                         \
-         NULL,                                                                                     \
-         "DIR",                                                                                    \
-         &(m)->power_folder,                                                                       \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                            \
-    {                                                                                              \
-        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                    \
-            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
+#define ENGINE_OPTIONS_BUT_THREADS(m)                             \
+    {OPTION_U32,                                                  \
+     "-c",                                                        \
+     "--ctx-size",                                                \
+     "N",                                                         \
+     &(m)->engine.context,                                        \
+     NULL,                                                        \
+     0,                                                           \
+     MODEL_CONTEXT_MAX,                                           \
+     "context in tokens (default 0: the model's, at most 4096)"}, \
+        ENGINE_OPTIONS_BUT_CONTEXT(m)
+// What may differ between two runs of one request.
+#define ENGINE_OPTIONS_BUT_CONTEXT(m)                                                          \
+    {OPTION_STRING,                                                                            \
+     "--force-isa",                                                                            \
+     NULL,                                                                                     \
+     "LEVEL",                                                                                  \
+     &(m)->isa,                                                                                \
+     NULL,                                                                                     \
+     0,                                                                                        \
+     0,                                                                                        \
+     "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
+        {OPTION_FLAG,                                                                          \
+         "--pin",                                                                              \
+         NULL,                                                                                 \
+         NULL,                                                                                 \
+         &(m)->engine.pin_threads,                                                             \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "bind each worker thread to a CPU of its own"},                                       \
+        {OPTION_U32,                                                                           \
+         "--prefill-chunk",                                                                    \
+         NULL,                                                                                 \
+         "N",                                                                                  \
+         &(m)->engine.prefill_chunk,                                                           \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         ENGINE_CHUNK_MAX,                                                                     \
+         "for tests: prompt tokens of one step (default 256)"},                                \
+        {OPTION_STRING,                                                                        \
+         "--power-supply",                                                                     \
+         NULL,                                                                                 \
+         "DIR",                                                                                \
+         &(m)->power_folder,                                                                   \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                        \
+    {                                                                                          \
+        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                \
+            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"  \
     }
 
 enum session_depth {
@@ -225,6 +233,9 @@ void output_json_text(struct output *out, struct str s);
 // output_json_string.
 void output_put_utf8(struct output *out, struct str bytes);
 void output_flush(struct output *out);
+// "2026-11-30T18:04:05.123456789Z" of ns since 1970; "2026-11-30T18:04:05Z" without the
+// nanoseconds.
+void output_put_time(struct output *out, u64 ns, bool has_ns);
 
 // The text of tokens, piece by piece, in whole characters: what may still become a character, or a
 // stop string, is held back until that is known, or until the end. Behind a stop string nothing is

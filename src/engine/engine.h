@@ -13,6 +13,9 @@
 // E4. Nothing is committed that was computed with a model file cut short since it was opened.
 // E5. The token of a 64-boundary is committed when its checkpoint has a receipt, and not before;
 //     what is decoded meanwhile is staged, at most ENGINE_RUN_AHEAD_MAX tokens.
+// E6. A checkpoint's bytes are a function of the request and its tokens, as events are (E3). What
+//     goes on from one computes its K and V again and commits nothing before they have the digests
+//     that the checkpoint has.
 #pragma once
 #include "cpu/cpu.h"
 #include "cpu/cpu_features.h"
@@ -20,6 +23,7 @@
 #include "engine/power.h"
 #include "engine/vocabulary.h"
 #include "record/checkpoint.h"
+#include "record/payload.h"
 #include "sample/sampler.h"
 #include "schedule/scheduler.h"
 
@@ -71,6 +75,7 @@ struct engine_config {
     const struct tokenizer *tokenizer; // for end tokens; NULL: there are none
     struct sha256_digest model_digest; // part of every event chain and prefix key; zero: not known
     const struct checkpoint_store *store; // NULL: one in memory
+    bool kv_full;                         // memory for checkpoints of the form PAYLOAD_KV_FULL
     const u32 *stop_word;                 // see cpu_set_stop_word; NULL: nothing stops a step
     bool has_janet;                       // show what is going on in the Janet array
     enum engine_device device;
@@ -111,6 +116,15 @@ struct engine_request {
     // true ends the sequence with FINISH_STOP. Must depend on the tokens alone.
     bool (*stop)(void *context, u32 token);
     void *stop_context;
+    // What the store is to keep of the request, opaque here; copied. Empty: nothing is recorded, or
+    // it was before.
+    struct str record;
+    enum payload_kv_form kv_form; // of its checkpoints
+    // Where an earlier run of the same request got to, with the hash of its payload; NULL: the
+    // beginning. `tokens` is the prompt all the same. SOV_ERR_INTEGRITY when it is of another
+    // model, prompt or parameters. The stop rule is asked about its tokens first. Need not stay.
+    const struct payload_checkpoint *history;
+    struct sha256_digest history_hash;
     const u32 *script; // [n_script] for tests: tokens to take instead of the first draws; must stay
     u32 n_script;
     struct sample_params sampling; // its biases must stay
@@ -125,6 +139,7 @@ struct engine_output {
     struct sov_event event;          // sequence_id is the request's id
     u32 position;                    // of the token in the sequence
     bool is_end;                     // an end token: it ends the answer and is no part of it
+    bool is_restored;                // of the history: nothing is known of its probability
     f64 logprob;                     // of the token, when asked for
     const struct token_logprob *top; // [n_top] best first; valid until the next step
     u32 n_top;
@@ -168,8 +183,13 @@ void engine_close(struct engine *engine);
 // SOV_ERR_STATE when max_seqs sequences are there already.
 enum sov_status engine_submit(struct engine *engine, const struct engine_request *request,
                               engine_sequence *sequence, struct sov_fault *fault) MUST_CHECK;
+// Has the store keep a request that is submitted later, then without its `record`.
+enum sov_status engine_record(struct engine *engine, const struct engine_request *request,
+                              struct sov_fault *fault) MUST_CHECK;
 // Ends a sequence at the next step, with FINISH_CANCEL. One that has ended is left alone.
 void engine_cancel(struct engine *engine, engine_sequence sequence);
+// The same for one that somebody may go on with: the store learns of no end.
+void engine_interrupt(struct engine *engine, engine_sequence sequence);
 // How many more engine_submit takes now.
 u32 engine_room(const struct engine *engine);
 
@@ -206,7 +226,7 @@ const char *engine_card_refused(const struct engine *engine);
 // How many committed positions of a sequence have K and V in the cache; 0 while they are swapped
 // out, and of a sequence that is not there.
 u32 engine_kv_length(const struct engine *engine, engine_sequence sequence);
-// K and V of one layer for the first n positions of a sequence, up to engine_kv_length, as f16
-// [n, n_head_kv, head_dim] each.
+// K and V of one layer for the first n positions of a sequence, up to engine_kv_length, as kv_read
+// gives them (f16, [n][K row, V row]).
 enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
-                               u32 n, u8 *k, u8 *v, struct sov_fault *fault) MUST_CHECK;
+                               u32 n, u8 *rows, struct sov_fault *fault) MUST_CHECK;

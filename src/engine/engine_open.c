@@ -150,16 +150,17 @@ static struct cuda_config cuda_config_of(const struct model *model,
 }
 
 // Histories, the batch, outputs, checkpoints: everything of the engine's own.
-static u64 token_bytes(const struct engine_config *config) {
-    u64 n = config->max_seqs;
+static u64 token_bytes(const struct model *model, const struct engine_config *config) {
+    u64 n = config->max_seqs, n_layer = model->params.n_layer;
     u64 per_sequence = sizeof(struct sequence) + (u64)config->context * sizeof(u32) +
                        OUTPUTS_PER_SEQUENCE * sizeof(struct engine_output) +
-                       sizeof(struct sov_fault) +
+                       sizeof(struct sov_fault) + n_layer * sizeof(struct sha256) +
                        (u64)STAGED_SLOTS * config->logprobs_max * sizeof(struct token_logprob);
     u64 batch = (3ull * config->token_budget + config->logit_rows) * sizeof(u32);
-    return n * per_sequence + batch + checkpoint_bytes_max(config) +
-           checkpoint_memory_bytes(2 * config->max_seqs) + sizeof(struct engine) +
-           (n + 16) * 16; // alignment
+    u64 kv_rows = KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
+    return n * per_sequence + batch + checkpoint_bytes_max(model, config) + kv_rows +
+           n_layer * SHA256_BYTES + checkpoint_memory_bytes(2 * config->max_seqs) +
+           sizeof(struct engine) + (2 * n + 16) * 16; // alignment
 }
 
 enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
@@ -180,7 +181,7 @@ enum sov_status engine_memory_plan(const struct model *model, const struct engin
             .kv = kv_memory_bytes(&kv),
             .backend = config->backend == NULL ? cpu_memory_bytes(&plan, &cpu) : 0,
             .sampler = sampler_memory_bytes(model->params.n_vocab),
-            .tokens = token_bytes(config),
+            .tokens = token_bytes(model, config),
             .plan = plan_bytes,
             .stacks = (u64)(config->n_threads - 1) * PLATFORM_STACK_BYTES,
         };
@@ -253,7 +254,7 @@ static enum sov_status create_backend(struct engine *engine, struct sov_fault *f
     struct cpu_config cpu = cpu_config_of(&engine->config, &kernels);
     enum sov_status status = cpu_create(&engine->plan, &cpu, &engine->arena, &engine->cpu, fault);
     if (status == SOV_OK) cpu_set_stop_word(engine->cpu, engine->config.stop_word);
-    engine->backend = (struct engine_backend){engine->cpu, cpu_backend};
+    engine->backend = (struct engine_backend){.context = engine->cpu, .forward = cpu_backend};
     return status;
 }
 
@@ -268,19 +269,24 @@ static enum sov_status create_sequences(struct engine *engine, struct sov_fault 
     engine->positions = arena_array(arena, u32, config->token_budget);
     engine->slots = arena_array(arena, u32, config->token_budget);
     engine->logit_rows = arena_array(arena, u32, config->logit_rows);
-    engine->bytes_max = checkpoint_bytes_max(config);
+    u32 n_layer = engine->model->params.n_layer;
+    engine->bytes_max = checkpoint_bytes_max(engine->model, config);
     engine->bytes = arena_array(arena, u8, engine->bytes_max);
+    engine->kv_rows = arena_array(arena, u8, KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
+    engine->kv_digests = arena_array(arena, struct sha256_digest, n_layer);
     bool fits = engine->sequences != NULL && engine->outputs != NULL && engine->faults != NULL &&
                 engine->tokens != NULL && engine->positions != NULL && engine->slots != NULL &&
-                engine->logit_rows != NULL && engine->bytes != NULL;
+                engine->logit_rows != NULL && engine->bytes != NULL && engine->kv_rows != NULL &&
+                engine->kv_digests != NULL;
     for (u32 i = 0; fits && i < n; i++) {
         struct sequence *q = &engine->sequences[i];
         *q = (struct sequence){0};
         q->tokens = arena_array(arena, u32, config->context);
         q->top = arena_array(arena, struct token_logprob, (u64)STAGED_SLOTS * config->logprobs_max);
-        fits = q->tokens != NULL && q->top != NULL;
+        q->kv_hashes = arena_array(arena, struct sha256, n_layer);
+        fits = q->tokens != NULL && q->top != NULL && q->kv_hashes != NULL;
     }
-    return fits ? SOV_OK : arena_fault(arena, fault, "engine", token_bytes(config));
+    return fits ? SOV_OK : arena_fault(arena, fault, "engine", token_bytes(engine->model, config));
 }
 
 static void create_scheduler(struct engine *engine) {

@@ -234,6 +234,14 @@ enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) 
     return system_fail(fault, "make folder", path, errno);
 }
 
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) {
+    return unlink(path) == 0 ? SOV_OK : system_fail(fault, "remove", path, errno);
+}
+
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) {
+    return rmdir(path) == 0 ? SOV_OK : system_fail(fault, "remove folder", path, errno);
+}
+
 bool platform_is_missing(const char *path) {
     int opened = open(path, O_RDONLY | O_CLOEXEC);
     if (opened < 0) return errno == ENOENT;

@@ -87,6 +87,14 @@ static i64 call_mkdir(const char *path, u32 mode) {
     return linux_syscall(LINUX_MKDIR, (u64)path, mode, 0, 0, 0, 0);
 }
 
+static i64 call_unlink(const char *path) {
+    return linux_syscall(LINUX_UNLINK, (u64)path, 0, 0, 0, 0, 0);
+}
+
+static i64 call_rmdir(const char *path) {
+    return linux_syscall(LINUX_RMDIR, (u64)path, 0, 0, 0, 0, 0);
+}
+
 static i64 call_ftruncate(int descriptor, u64 bytes) {
     return linux_syscall(LINUX_FTRUNCATE, (u64)(i64)descriptor, bytes, 0, 0, 0, 0);
 }
@@ -270,7 +278,10 @@ _Noreturn void linux_main(const u64 *stack) {
     };
     const char *const *end = start.environment;
     while (*end != NULL) end++;
-    start.system = end + 1; // the auxiliary vector (linux_library.c)
+    // A preloaded library that took variables out of the environment has moved the others down:
+    // several zeros end it then. What follows, the auxiliary vector, does not begin with zero.
+    while (*end == NULL) end++;
+    start.system = end; // for linux_library.c
     platform_exit(program_main(&start));
 }
 
@@ -429,6 +440,16 @@ enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) 
     i64 result = call_mkdir(path, MODE_FOLDER);
     if (result < 0 && result != -EEXIST) return system_fail(fault, "make folder", path, -result);
     return SOV_OK;
+}
+
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) {
+    i64 result = call_unlink(path);
+    return result < 0 ? system_fail(fault, "remove", path, -result) : SOV_OK;
+}
+
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) {
+    i64 result = call_rmdir(path);
+    return result < 0 ? system_fail(fault, "remove folder", path, -result) : SOV_OK;
 }
 
 bool platform_is_missing(const char *path) {

@@ -72,6 +72,10 @@ enum sov_status platform_rename(const char *from, const char *to, struct sov_fau
     MUST_CHECK;
 // Makes a folder, mode 0755, unless it is there.
 enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Takes a file's name away; the file goes when nobody has it open any more.
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Removes an empty folder.
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
 // Whether nothing has this name. Anything else, a refusal included, is false.
 bool platform_is_missing(const char *path);
 // Cuts a file to so many bytes.

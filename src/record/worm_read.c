@@ -126,6 +126,30 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
     return SOV_OK;
 }
 
+static enum sov_status payload_changed(u64 entry, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_INTEGRITY,
+                     "the log does not verify at byte %llu: the payload of this entry has another "
+                     "digest",
+                     entry);
+}
+
+// Hashes the payload that waits, and `other` beside it unless that is NULL.
+static enum sov_status drain(struct worm_reader *r, const struct str *other,
+                             struct sha256_digest *other_hash, struct sov_fault *fault) {
+    if (!r->has_deferred) return SOV_OK;
+    struct sha256_digest hashes[2];
+    if (other != NULL) {
+        const struct str both[2] = {r->deferred, *other};
+        sha256_pair(both, hashes);
+        *other_hash = hashes[1];
+    } else {
+        hashes[0] = sha256_of(r->deferred);
+    }
+    r->has_deferred = false;
+    bool equal = sha256_equal(&hashes[0], &r->deferred_hash);
+    return equal ? SOV_OK : payload_changed(r->deferred_entry, fault);
+}
+
 // The bytes of the file at `offset`: `wanted` of them, or less at the limit.
 static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, struct str *bytes,
                              struct sov_fault *fault) {
@@ -133,10 +157,15 @@ static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, st
     bool inside = offset >= r->window_offset &&
                   offset + wanted <= r->window_offset + r->window_bytes;
     if (!inside) {
+        enum sov_status status = drain(r, NULL, NULL, fault);
+        if (status != SOV_OK) return status;
+        if (r->look != NULL && !r->look(r->look_context, offset, r->limit)) {
+            return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
+        }
         usize most = (usize)MIN((u64)sizeof r->window, r->limit - offset);
         r->window_offset = offset;
-        enum sov_status status = r->disk->read_at(r->disk->context, r->file, offset, r->window,
-                                                  most, &r->window_bytes, fault);
+        status = r->disk->read_at(r->disk->context, r->file, offset, r->window, most,
+                                  &r->window_bytes, fault);
         if (status != SOV_OK) {
             r->window_bytes = 0;
             return status;
@@ -169,27 +198,63 @@ enum sov_status worm_read_payload(struct worm_reader *reader, u64 offset, u64 by
     return SOV_OK;
 }
 
-// The entry at the state's end, with its payload's digest compared; not yet checked or applied.
+// Whether the payload behind an entry has the digest it should have, or will have been looked at
+// before the pass ends.
+static enum sov_status check_payload(struct worm_reader *r, const struct worm_state *state,
+                                     const struct worm_entry *entry, bool *is_right,
+                                     struct sov_fault *fault) {
+    u64 offset = state->heads.length + worm_entry_bytes(entry).len;
+    struct sha256_digest wanted, found;
+    memcpy(wanted.bytes, worm_payload_hash(entry), SHA256_BYTES);
+    *is_right = true;
+    if (r->skips_payloads) return SOV_OK;
+    enum sov_status status = SOV_OK;
+    if (!r->defers || entry->payload_bytes > WORM_DEFER_BYTES_MAX) {
+        status = worm_read_payload(r, offset, entry->payload_bytes, NULL, &found, fault);
+    } else {
+        struct str payload;
+        status = fetch(r, offset, (usize)entry->payload_bytes, &payload, fault);
+        if (status != SOV_OK) return status;
+        *is_right = payload.len == entry->payload_bytes; // else the file was cut meanwhile
+        if (!*is_right) return SOV_OK;
+        if (!r->has_deferred) {
+            r->has_deferred = true;
+            r->deferred = payload;
+            r->deferred_hash = wanted;
+            r->deferred_entry = state->heads.length;
+            return SOV_OK;
+        }
+        status = drain(r, &payload, &found, fault);
+    }
+    if (status == SOV_OK) *is_right = sha256_equal(&found, &wanted);
+    return status;
+}
+
+// The entry at the state's end, with its payload's digest compared; not yet applied, nor checked
+// unless *is_checked: a receipt that has exactly the bytes it must have.
 static enum sov_status worm_next(struct worm_reader *reader, const struct worm_state *state,
-                                 struct worm_entry *entry, enum worm_found *found,
+                                 struct worm_entry *entry, enum worm_found *found, bool *is_checked,
                                  struct sov_fault *fault) {
     u64 offset = state->heads.length;
     struct str bytes;
+    *is_checked = false;
     *found = offset >= reader->limit ? WORM_END : WORM_INCOMPLETE;
     if (*found == WORM_END) return SOV_OK;
     enum sov_status status = fetch(reader, offset, ENTRY_BYTES_MAX, &bytes, fault);
     if (status != SOV_OK) return status;
-    if (!worm_read_entry(bytes, &state->heads.link, entry)) return SOV_OK;
+    if (state->pending) {
+        worm_make_receipt(state, &state->pending_entry, entry);
+        *is_checked = str_starts_with(bytes, worm_entry_bytes(entry));
+    }
+    if (!*is_checked && !worm_read_entry(bytes, &state->heads.link, entry)) return SOV_OK;
     offset += worm_entry_bytes(entry).len;
     if (entry->payload_bytes > reader->limit - offset) return SOV_OK;
-    const u8 *wanted = worm_payload_hash(entry);
-    if (wanted != NULL) {
-        struct sha256_digest digest;
-        status = worm_read_payload(reader, offset, entry->payload_bytes, NULL, &digest, fault);
+    bool is_right = true;
+    if (worm_payload_hash(entry) != NULL) {
+        status = check_payload(reader, state, entry, &is_right, fault);
         if (status != SOV_OK) return status;
-        if (memcmp(digest.bytes, wanted, SHA256_BYTES) != 0) return SOV_OK;
     }
-    *found = WORM_ENTRY;
+    if (is_right) *found = WORM_ENTRY;
     return SOV_OK;
 }
 
@@ -197,10 +262,11 @@ enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
                           enum worm_found *found, struct sov_fault *fault) {
     struct worm_entry entry;
     struct sov_fault inner = {0};
-    enum sov_status status = worm_next(reader, state, &entry, found, fault);
+    bool is_checked = false;
+    enum sov_status status = worm_next(reader, state, &entry, found, &is_checked, fault);
     if (status == SOV_OK && *found == WORM_ENTRY) status = worm_reserve(state, fault);
     if (status != SOV_OK || *found != WORM_ENTRY) return status;
-    if (worm_check(state, &entry, &inner) != SOV_OK) {
+    if (!is_checked && worm_check(state, &entry, &inner) != SOV_OK) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
                          "the entry at byte %llu (number %llu) does not belong there: %s",
                          state->heads.length, state->heads.n_entries, inner.message);
@@ -211,9 +277,9 @@ enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
 
 // The pass up to the acknowledged length. Where the expected size is passed, the root must be the
 // expected one: entries are only ever appended to a tree that begins the same (RFC 6962, 2.1.2).
-enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
-                          const struct worm_slot *newer, const struct worm_slot *older,
-                          const struct rowm_expect *expect, struct sov_fault *fault) {
+static enum sov_status pass(struct worm_reader *reader, struct worm_state *state,
+                            const struct worm_slot *newer, const struct worm_slot *older,
+                            const struct rowm_expect *expect, struct sov_fault *fault) {
     const struct worm_heads *wanted = &newer->heads;
     bool met = expect == NULL;
     reader->limit = wanted->length;
@@ -223,7 +289,8 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
         bool at_older = older != NULL && state->heads.length == older->heads.length;
         bool at_expected = expect != NULL && state->heads.n_entries == expect->n_entries;
         if (at_older || at_expected) heads = worm_heads(state);
-        if (at_older && !worm_heads_equal(&heads, &older->heads)) {
+        // No head was ever published between an entry and its receipt.
+        if (at_older && (state->pending || !worm_heads_equal(&heads, &older->heads))) {
             return fault_set(fault, SOV_ERR_INTEGRITY,
                              "the older head slot does not fit the log at byte %llu", heads.length);
         }
@@ -251,4 +318,22 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                          expect->n_entries, state->heads.n_entries);
     }
     return SOV_OK;
+}
+
+// What waits to be hashed lies in front of whatever else is amiss: it is named first.
+enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
+                          const struct worm_slot *newer, const struct worm_slot *older,
+                          const struct rowm_expect *expect, struct sov_fault *fault) {
+    struct sov_fault inner = {0};
+    // What the slot says it has, but no more than fits into so many bytes.
+    u64 bytes = newer->heads.length - MIN(newer->heads.length, (u64)WORM_LOG_BEGIN);
+    u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
+    enum sov_status status = worm_reserve_all(state, n, fault);
+    if (status != SOV_OK) return status;
+    reader->defers = true;
+    status = pass(reader, state, newer, older, expect, &inner);
+    enum sov_status drained = drain(reader, NULL, NULL, fault);
+    reader->defers = reader->has_deferred = false;
+    if (drained != SOV_OK) return drained;
+    return status == SOV_OK ? SOV_OK : fault_set(fault, status, "%s", inner.message);
 }

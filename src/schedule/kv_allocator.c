@@ -512,33 +512,36 @@ u32 kv_length(const struct kv_allocator *kv, u32 sequence) {
     return kv->lengths[sequence];
 }
 
-enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 first, u32 n,
-                        u8 *k, u8 *v, struct sov_fault *fault) {
-    enum sov_status status = check_sequence(kv, sequence, fault);
-    if (status != SOV_OK) return status;
-    assert(layer < kv->config.n_layer && !kv->spilled[sequence]);
-    assert((u64)first + n <= (u64)kv->n_owned[sequence] * SOV_KV_BLOCK_SIZE);
+u32 kv_row_bytes(const struct kv_allocator *kv) { return (u32)(2 * kv->token_stride); }
+
+enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
+                        u8 *out, struct sov_fault *fault) {
+    assert(sequence < kv->config.n_sequences && layer < kv->config.n_layer);
+    assert(!kv->spilled[sequence] && begin + n <= kv->n_owned[sequence] * SOV_KV_BLOCK_SIZE);
     const u32 *table = table_of(kv, sequence);
-    for (u32 done = 0; done < n && status == SOV_OK;) {
-        u32 position = first + done, inside = position % SOV_KV_BLOCK_SIZE;
-        u32 n_here = MIN(n - done, SOV_KV_BLOCK_SIZE - inside);
-        u64 at = layer * kv->layer_stride + table[position / SOV_KV_BLOCK_SIZE] * kv->page_stride +
-                 inside * kv->token_stride;
-        u64 bytes = n_here * kv->token_stride, to = done * kv->token_stride;
-        if (!kv->config.is_outside) {
-            memcpy(k + to, kv->k_plane + at, bytes);
-            memcpy(v + to, kv->v_plane + at, bytes);
-        } else {
-            const struct kv_memory *memory = &kv->config.memory;
-            status = memory->read(memory->context, k + to, 0, kv->k_plane + at, 0, bytes, 1, fault);
-            if (status == SOV_OK) {
-                status =
-                    memory->read(memory->context, v + to, 0, kv->v_plane + at, 0, bytes, 1, fault);
+    const struct kv_memory *memory = &kv->config.memory;
+    u64 row = kv->token_stride;
+    for (u32 position = begin, end = begin + n; position < end;) {
+        u32 inside = position % SOV_KV_BLOCK_SIZE;
+        u32 n_here = MIN(end - position, SOV_KV_BLOCK_SIZE - inside);
+        u64 from = layer * kv->layer_stride +
+                   table[position / SOV_KV_BLOCK_SIZE] * kv->page_stride + inside * row;
+        for (u32 plane = 0; plane < 2; plane++) {
+            const u8 *source = (plane == 0 ? kv->k_plane : kv->v_plane) + from;
+            if (kv->config.is_outside) {
+                enum sov_status status = memory->read(memory->context, out + plane * row, 2 * row,
+                                                      source, row, row, n_here, fault);
+                if (status != SOV_OK) return status;
+                continue;
+            }
+            for (u32 i = 0; i < n_here; i++) {
+                memcpy(out + (2 * i + plane) * row, source + i * row, row);
             }
         }
-        done += n_here;
+        out += 2 * row * n_here;
+        position += n_here;
     }
-    return status;
+    return SOV_OK;
 }
 
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer) {

@@ -160,10 +160,11 @@ enum sov_status kv_swap_in(struct kv_allocator *kv, u32 sequence, struct sov_fau
     MUST_CHECK;
 
 u32 kv_length(const struct kv_allocator *kv, u32 sequence);
-// K and V of one layer for positions [first, first + n), which the sequence's blocks cover: two
-// arrays of f16 [n, n_head_kv, head_dim]. Of a sequence that is not spilled.
-enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 first, u32 n,
-                        u8 *k, u8 *v, struct sov_fault *fault) MUST_CHECK;
+// K and V of a position in one layer, in bytes; and those of n positions, [n][K row, V row], which
+// must be in the cache (not spilled). Only planes outside can fail.
+u32 kv_row_bytes(const struct kv_allocator *kv);
+enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
+                        u8 *out, struct sov_fault *fault) MUST_CHECK;
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer);
 struct kv_statistics kv_statistics_of(const struct kv_allocator *kv);
 // Asserts K1, K3 and K5 over everything (tests).
