@@ -112,14 +112,21 @@ static void cut_rest(struct cuda *cuda, struct cutter *c) {
     cuda->scratch = cut(c, cuda->scratch_bytes);
 }
 
-static void cut_pinned(struct cuda *cuda, struct cutter *c) {
+// The same of the host's pinned memory; `base` is NULL when only the size is of use.
+static void *cut_host(u8 *base, struct cutter *c, u64 bytes) {
+    u64 at = cut(c, bytes);
+    return base == NULL ? NULL : base + at;
+}
+
+static void cut_pinned(struct cuda *cuda, u8 *base, struct cutter *c) {
     const struct cuda_config *config = &cuda->config;
-    cuda->inputs.host = (u32 *)cut(c, 4ull * input_stride(config) * sizeof(u32));
-    cuda->inputs.host_tables = (u32 *)cut(c, table_bytes(config));
-    cuda->host_status = (u32 *)cut(c, (u64)cuda->capacity * CUDA_STATUS_WORDS * sizeof(u32));
-    cuda->host_power = (u32 *)cut(c, 2 * sizeof(u32));
-    u64 row = (u64)cuda->buffers[BUFFER_LOGITS].stride * sizeof(f32);
-    cuda->host_logits = (f32 *)cut(c, config->logit_rows * row);
+    u64 status_bytes = (u64)cuda->capacity * CUDA_STATUS_WORDS * sizeof(u32);
+    u64 logits_bytes = (u64)cuda->buffers[BUFFER_LOGITS].stride * sizeof(f32) * config->logit_rows;
+    cuda->inputs.host = cut_host(base, c, 4ull * input_stride(config) * sizeof(u32));
+    cuda->inputs.host_tables = cut_host(base, c, table_bytes(config));
+    cuda->host_status = cut_host(base, c, status_bytes);
+    cuda->host_power = cut_host(base, c, 2 * sizeof(u32));
+    cuda->host_logits = cut_host(base, c, logits_bytes);
 }
 
 // --- the weights ---
@@ -242,19 +249,20 @@ static enum sov_status check_op(const struct plan *plan, const struct plan_op *o
     enum sov_status status = SOV_OK;
     if (op->weight != NULL) status = check_weight(plan, op->weight, fault);
     if (status == SOV_OK && op->bias != NULL) status = check_weight(plan, op->bias, fault);
+    if (status != SOV_OK) return status;
     bool is_gemm = op->kind == PLAN_GEMM || op->kind == PLAN_GEMM_ADD;
     bool is_norm = op->kind == PLAN_RMSNORM || op->kind == PLAN_RMSNORM_ADD;
-    if (status == SOV_OK && is_gemm &&
-        (!cuda_gemm_has(op->weight->type) || op->weight->row_bytes > 0xffffffffu)) {
+    assert(op->weight != NULL || !(is_gemm || is_norm));
+    if (is_gemm && (!cuda_gemm_has(op->weight->type) || op->weight->row_bytes > 0xffffffffu)) {
         return fault_set(fault, SOV_ERR_NO_KERNEL, "%s: no CUDA gemm kernel for type %s (%.*s)",
                          op->name, dtype_name(op->weight->type), STR_ARG(op->weight->name));
     }
-    if (status == SOV_OK && is_norm && op->weight->k > NORM_MAX) {
+    if (is_norm && op->weight->k > NORM_MAX) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
                          "%s: a row of %u elements, CUDA kernels norm up to %u", op->name,
                          op->weight->k, NORM_MAX);
     }
-    return status;
+    return SOV_OK;
 }
 
 static enum sov_status check_plan(const struct plan *plan, struct sov_fault *fault) {
@@ -283,7 +291,7 @@ struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_c
     struct cuda shape = {.plan = plan, .config = *config};
     struct cutter rest = {0}, pinned = {0};
     cut_rest(&shape, &rest);
-    cut_pinned(&shape, &pinned);
+    cut_pinned(&shape, NULL, &pinned);
     u64 launched = (u64)shape.capacity * sizeof(struct cuda_launched);
     return (struct cuda_memory){
         .arena = sizeof(struct cuda) + (CUDA_GRAPHS_MAX + 1) * launched +
@@ -318,9 +326,9 @@ static enum sov_status take_memory(struct cuda *cuda, struct sov_fault *fault) {
         cuda->pinned = pinned;
     }
     if (status != SOV_OK) return status;
-    struct cutter rest = {.base = cuda->rest}, host = {.base = (u64)(usize)pinned};
+    struct cutter rest = {.base = cuda->rest}, host = {0};
     cut_rest(cuda, &rest);
-    cut_pinned(cuda, &host);
+    cut_pinned(cuda, cuda->pinned, &host);
     cuda->host_power[0] = CUDA_POWER_ACTIVE;
     cuda->host_power[1] = 0;
     return SOV_OK;
@@ -416,7 +424,8 @@ struct cuda_statistics cuda_statistics_of(const struct cuda *cuda) {
 // --- bytes of the KV planes ---
 
 void cuda_kv_planes(struct cuda *cuda, u8 **k, u8 **v) {
-    *k = (u8 *)(usize)cuda->kv; // an address, never read through
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the card, never read through
+    *k = (u8 *)(usize)cuda->kv;
     *v = *k + round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
 }
 
