@@ -217,23 +217,20 @@ class Checkpoint:
     layers: int = 0
     row_bytes: int = 0
     digests: bytes = b""
-    rows: bytes = None  # None: the form has none
+    rows: bytes = b""
 
     def bytes(self):
-        data = (b"sov-rtx chkpt v1" + u64(self.sequence) + bytes([self.kind, self.finish, self.form]) +
+        return (b"sov-rtx chkpt v1" + u64(self.sequence) + bytes([self.kind, self.finish, self.form]) +
                 u32(self.n_prompt) + piece(u32(*self.tokens)) + self.origin + u64(self.event_number) +
                 self.event_digest + u32(self.begin, self.end, self.layers, self.row_bytes) +
-                piece(self.digests))
-        return data if self.rows is None else data + piece(self.rows)
+                piece(self.digests) + piece(self.rows))
 
 
 def read_checkpoint(data):
     c = Cursor(data)
     assert c.take(16) == b"sov-rtx chkpt v1"
     found = Checkpoint(c.u(8), c.u(1), c.u(1), c.u(1), c.u(4), c.words(), c.take(32), c.u(8), c.take(32),
-                       c.u(4), c.u(4), c.u(4), c.u(4), c.piece())
-    if c.at < len(data):
-        found.rows = c.piece()
+                       c.u(4), c.u(4), c.u(4), c.u(4), c.piece(), c.piece())
     assert c.at == len(data) and found.bytes() == data
     return found
 

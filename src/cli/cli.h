@@ -69,6 +69,8 @@ int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
 int cli_verify(const struct command *, const struct platform_start *);
+int cli_replay(const struct command *, const struct platform_start *);
+int cli_resume(const struct command *, const struct platform_start *);
 int cli_log(const struct command *, const struct platform_start *);
 int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
@@ -122,55 +124,58 @@ struct model_options {
      ENGINE_THREADS_MAX,                              \
      "worker threads (default 0: one for each CPU)"}, \
         ENGINE_OPTIONS_BUT_THREADS(m)
-#define ENGINE_OPTIONS_BUT_THREADS(m)                                                              \
-    {OPTION_U32,                                                                                   \
-     "-c",                                                                                         \
-     "--ctx-size",                                                                                 \
-     "N",                                                                                          \
-     &(m)->engine.context,                                                                         \
-     NULL,                                                                                         \
-     0,                                                                                            \
-     MODEL_CONTEXT_MAX,                                                                            \
-     "context in tokens (default 0: the model's, at most 4096)"},                                  \
-        {OPTION_STRING,                                                                            \
-         "--force-isa",                                                                            \
-         NULL,                                                                                     \
-         "LEVEL",                                                                                  \
-         &(m)->isa,                                                                                \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
-        {OPTION_FLAG,                                                                              \
-         "--pin",                                                                                  \
-         NULL,                                                                                     \
-         NULL,                                                                                     \
-         &(m)->engine.pin_threads,                                                                 \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "bind each worker thread to a CPU of its own"},                                           \
-        {OPTION_U32,                                                                               \
-         "--prefill-chunk",                                                                        \
-         NULL,                                                                                     \
-         "N",                                                                                      \
-         &(m)->engine.prefill_chunk,                                                               \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         ENGINE_CHUNK_MAX,                                                                         \
-         "for tests: prompt tokens of one step (default 256)"},                                    \
-        {OPTION_STRING,                                                                            \
-         "--power-supply",                                                                         \
-         NULL,                                                                                     \
-         "DIR",                                                                                    \
-         &(m)->power_folder,                                                                       \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                            \
-    {                                                                                              \
-        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                    \
-            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
+#define ENGINE_OPTIONS_BUT_THREADS(m)                             \
+    {OPTION_U32,                                                  \
+     "-c",                                                        \
+     "--ctx-size",                                                \
+     "N",                                                         \
+     &(m)->engine.context,                                        \
+     NULL,                                                        \
+     0,                                                           \
+     MODEL_CONTEXT_MAX,                                           \
+     "context in tokens (default 0: the model's, at most 4096)"}, \
+        ENGINE_OPTIONS_BUT_CONTEXT(m)
+// What may differ between two runs of one request.
+#define ENGINE_OPTIONS_BUT_CONTEXT(m)                                                          \
+    {OPTION_STRING,                                                                            \
+     "--force-isa",                                                                            \
+     NULL,                                                                                     \
+     "LEVEL",                                                                                  \
+     &(m)->isa,                                                                                \
+     NULL,                                                                                     \
+     0,                                                                                        \
+     0,                                                                                        \
+     "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
+        {OPTION_FLAG,                                                                          \
+         "--pin",                                                                              \
+         NULL,                                                                                 \
+         NULL,                                                                                 \
+         &(m)->engine.pin_threads,                                                             \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "bind each worker thread to a CPU of its own"},                                       \
+        {OPTION_U32,                                                                           \
+         "--prefill-chunk",                                                                    \
+         NULL,                                                                                 \
+         "N",                                                                                  \
+         &(m)->engine.prefill_chunk,                                                           \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         ENGINE_CHUNK_MAX,                                                                     \
+         "for tests: prompt tokens of one step (default 256)"},                                \
+        {OPTION_STRING,                                                                        \
+         "--power-supply",                                                                     \
+         NULL,                                                                                 \
+         "DIR",                                                                                \
+         &(m)->power_folder,                                                                   \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                        \
+    {                                                                                          \
+        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                \
+            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"  \
     }
 
 enum session_depth {

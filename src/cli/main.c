@@ -51,6 +51,29 @@ static const struct command commands[] = {
      "tells.\n\n"
      "example:\n  sov verify ~/.local/state/sov-rtx/records/20261130T210500Z-4711\n",
      cli_verify},
+    {"replay", "whether recorded tokens are what the model gives",
+     "replay STORE -m MODEL [--sequence ID] [--json] [options]",
+     "Verifies the store, then runs every recorded request again from prompt, parameters and seed,\n"
+     "and compares all that the record has of it: tokens, digests of K and V in every layer, the\n"
+     "event chain, the end. No recorded token is used. Threads, chunks, instruction set and\n"
+     "sequences at once may differ from those of the recorded run. The first difference of a\n"
+     "sequence is named, with its likely cause. Exit code 4: something differs, or the store does\n"
+     "not verify; 3: not checkable here (another model, a model that is missing, commitments in the\n"
+     "place of tokens).\n\n"
+     "example:\n  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL\n",
+     cli_replay},
+    {"resume", "finish what a record store has of interrupted sequences",
+     "resume STORE -m MODEL [-o FILE] [--events SPOOL] [options]",
+     "After a crash, a kill or Ctrl-C: every sequence goes on from its last checkpoint, and recording\n"
+     "goes on in the same store. Tokens, texts, digests and events are those of a run that was never\n"
+     "interrupted. May itself be stopped and repeated. When all is done, out comes one line in the\n"
+     "shape of sov batch for every sequence of the store, in the order of the requests, so that\n"
+     "resuming again gives the same file; logprobs are not recorded, and null in it. One process at\n"
+     "a time writes to a store. Exit code 3: another model than the recorded one; 4: the store does\n"
+     "not verify.\n\n"
+     "example:\n"
+     "  sov resume ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL -o answers.jsonl\n",
+     cli_resume},
     {"log", "the record stores of this user, or what is in one",
      "log [STORE] [--json] | log --prune --older-than DAYS [--force]",
      "Without STORE: every store below $XDG_STATE_HOME/sov-rtx/records (or ~/.local/state/...), by\n"

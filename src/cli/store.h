@@ -7,6 +7,7 @@
 //   replay.c   sov replay      resume.c  sov resume
 #pragma once
 #include "cli/cli.h"
+#include "record/payload.h"
 #include "record/snapshot.h"
 
 // $XDG_STATE_HOME/sov-rtx/records, or ~/.local/state/sov-rtx/records. SOV_ERR_USAGE when the
@@ -75,3 +76,31 @@ enum sov_status store_payload_read(struct rowm_snapshot *snapshot, u64 record,
                                    struct store_payload *payload, struct sov_fault *fault)
     MUST_CHECK;
 void store_payload_free(struct store_payload *payload);
+
+// --- running recorded requests again ---
+// A recorded request, checked and copied to where the engine can use it.
+struct store_request {
+    struct store_payload payload;
+    struct payload_request said; // points into the payload
+    u32 *tokens, *script;        // in one memory with the biases
+    struct logit_bias *biases;
+    void *memory;
+    u64 memory_bytes;
+    const struct tokenizer *tokenizer;
+    struct stop_matcher stop;
+};
+// The request must not be moved while the engine has it. SOV_ERR_UNSUPPORTED when the record holds
+// commitments in the place of tokens.
+enum sov_status store_request_open(struct store_request *request, struct rowm_snapshot *snapshot,
+                                   const struct store_sequence *sequence, struct sov_fault *fault)
+    MUST_CHECK;
+void store_request_close(struct store_request *request);
+// What the engine is asked for. Without logprobs, which are no part of the record.
+enum sov_status store_request_for_engine(struct store_request *request,
+                                         const struct tokenizer *tokenizer,
+                                         struct engine_request *engine, struct sov_fault *fault)
+    MUST_CHECK;
+
+// SHA-256 of a model file, all shards in order.
+enum sov_status store_model_digest(const char *path, struct sha256_digest *digest,
+                                   struct sov_fault *fault) MUST_CHECK;
