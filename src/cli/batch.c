@@ -322,13 +322,15 @@ static enum sov_status record_ahead(struct batch *b, struct sov_fault *fault) {
         struct engine_request request;
         struct sov_fault of_line = {0};
         status = lines_next(&b->lines, true, &found, &line, fault);
-        if (status != SOV_OK || found == LINE_END || is_blank(line)) continue;
+        if (status != SOV_OK || found == LINE_END) continue;
+        if (found == LINE_READY && is_blank(line)) continue;
         bool is_long = found == LINE_TOO_LONG;
         enum sov_status read = read_line(b, slot, line, is_long, &ids, &list, &of_line);
         if (read == SOV_OK) read = make_request(b, slot, line, &list, &request, &of_line);
         if (read == SOV_OK && request.record.len > 0) {
             read = engine_record(b->session->engine, &request, &of_line);
         }
+        (void)read; // what the line is refused for is said when it is read again
         token_list_free(&list);
         status = record_check(&b->session->record, fault);
     }
