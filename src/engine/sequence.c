@@ -9,9 +9,9 @@
 //
 // Q1. Two blocks with the same parent key and the same tokens hold the same bits: K and V of a
 //     position are a function of model, profile and the tokens up to it.
-// Q2. K and V are hashed once, in order, when they are committed (so swaps and what is computed
-//     again do not matter): after every commit up to the last token but one, whose K and V are
-//     there; of a prepared boundary up to its token.
+// Q2. K and V are hashed once, in order, when they are committed or soon afterwards, at the latest
+//     before they leave the cache (so swaps and what is computed again do not matter): up to the
+//     last token but one, whose K and V are there; of a prepared boundary up to its token.
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
 
