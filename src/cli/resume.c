@@ -57,18 +57,6 @@ struct resume {
     bool shows;
 };
 
-// This program's part of a session's manifest, until sov batch and sov resume share one.
-static enum sov_status record_manifest(const struct model_options *model,
-                                       struct rowm_manifest *manifest, struct sov_fault *fault) {
-    (void)fault;
-    *manifest = (struct rowm_manifest){
-        .engine_version = STR(SOV_VERSION),
-        .model = model->engine.model_digest,
-        .wall_ns = platform_wall_ns(),
-    };
-    return SOV_OK;
-}
-
 static void complain(const char *what, const char *message) {
     struct output err;
     output_init(&err, PLATFORM_STDERR);
@@ -353,9 +341,9 @@ static enum sov_status run_contexts(struct resume *x, struct sov_fault *fault) {
 static enum sov_status open_store(struct resume *x, const struct rowm_disk *disk,
                                   struct sov_fault *fault) {
     const struct resume_options *o = x->options;
-    struct rowm_manifest manifest;
-    enum sov_status status = record_manifest(&o->model, &manifest, fault);
-    if (status == SOV_OK) status = rowm_open(disk, &manifest, &x->rowm, fault);
+    const char *device = cpu_level_name(cpu_level());
+    struct rowm_manifest manifest = record_manifest(&o->model.engine.model_digest, device);
+    enum sov_status status = rowm_open(disk, &manifest, &x->rowm, fault);
     if (status != SOV_OK) return status;
     // rowm_open has compared every payload with its digest.
     status = store_view_open(&x->view, o->store_path, NULL, true, false, fault);
