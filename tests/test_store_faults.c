@@ -73,6 +73,40 @@ static void every_outcome_of_a_crash(void) {
     CHECK(counts.n_exhaustive > counts.n_points / 2);
 }
 
+// An operation fails, syncs among them; the process ends, another one opens the store and power
+// fails during one of its operations. What the failed sync should have written looks clean in the
+// cache by then.
+static void every_outcome_after_a_failure(void) {
+    static struct sim sim, crashed;
+    bool full = test_option("FULL") != NULL;
+    u64 limit = full ? 243 : 9, seed = 20261201;
+    u32 crash_to = full ? 24 : 10, n_crashes = 0;
+    test_note("failures: seed %llu", seed);
+    sim_begin(&sim, seed);
+    struct rowm_disk disk = sim_disk(&sim), other = sim_disk(&crashed);
+    struct life whole = {0};
+    CHECK(live(&disk, &whole));
+    u32 n_ops = sim.n_ops;
+    for (u32 fail_at = 1; fail_at <= n_ops; fail_at++) {
+        for (u32 crash_at = 1; crash_at <= crash_to; crash_at++) {
+            struct life life = {0};
+            sim_begin(&crashed, seed++);
+            crashed.fail_at = fail_at;
+            CHECK(!live(&other, &life));
+            sim_restart(&crashed, FATE_KILLED);
+            crashed.crash_at = crash_at;
+            live(&other, &life);
+            u64 n = sim_outcome(&crashed, 0, false);
+            for (u64 i = 0; i < MIN(n, limit); i++) {
+                u64 outcome = n <= limit ? i : test_random_u64(&crashed.random);
+                recover_as(&sim, &crashed, &life, outcome, crash_at, 0, seed++);
+                n_crashes++;
+            }
+        }
+    }
+    test_note("failures: %u operations fail, then %u crashes", n_ops, n_crashes);
+}
+
 // --- a full disk ---
 
 // From an operation on nothing can grow; later it can. Everything acknowledged stays, and the same
@@ -399,6 +433,7 @@ static void a_long_traversal_is_not_slow(void) {
 
 static const struct test_case cases[] = {
     {"every_outcome_of_a_crash", every_outcome_of_a_crash},
+    {"every_outcome_after_a_failure", every_outcome_after_a_failure},
     {"a_full_disk_loses_nothing", a_full_disk_loses_nothing},
     {"reads_that_fail_or_come_short", reads_that_fail_or_come_short},
     {"a_staged_consumption_is_not_visible", a_staged_consumption_is_not_visible},
