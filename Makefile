@@ -118,6 +118,20 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
+# --- what the program says of itself in a record (src/cli/record.c) ---
+DIGEST_HEADER := $(BUILD)/generated/digests.h
+KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
+BUILD_SOURCES := $(sort $(wildcard src/*/*.[ch] src/cuda/ptx/* include/*.h)) Makefile
+digest_of = $$(cat $(1) | sha256sum | cut -c1-64)
+$(DIGEST_HEADER): $(BUILD_SOURCES) docs/contract.md
+	@mkdir -p $(@D)
+	@{ echo "#define BUILD_DIGEST \"$(call digest_of,$(BUILD_SOURCES))\""; \
+	   echo "#define CONTRACT_DIGEST \"$(call digest_of,docs/contract.md)\""; \
+	   echo "#define KERNELS_DIGEST \"$(call digest_of,$(KERNEL_SOURCES))\""; } > $@
+
+$(patsubst %,$(BUILD)/%/src/cli/record.o,free asan fuzz cov windows) \
+    $(BUILD)/tidy/src/cli/record.ok $(BUILD)/tidy/cppcheck.ok: $(DIGEST_HEADER)
+
 # --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
 PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
 $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)

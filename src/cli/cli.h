@@ -7,6 +7,7 @@
 // L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported, 4 a
 //     record does not verify, 130 stopped by SIGINT or SIGTERM.
 #pragma once
+#include "cli/record.h"
 #include "engine/engine.h"
 #include "platform/platform.h"
 #include "request/stop.h"
@@ -91,6 +92,7 @@ struct model_options {
     const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
     struct engine_config engine;
     bool has_kv_shuffle;
+    struct record_options record;
 };
 #define MODEL_OPTION(m)                                                         \
     {OPTION_STRING,                                                             \
@@ -186,7 +188,8 @@ struct session {
     struct model model;
     struct vocabulary vocabulary;
     struct engine *engine;
-    struct power power; // begun with the engine
+    struct power power;   // begun with the engine
+    struct record record; // of a command that records
     bool has_gguf, has_model, has_vocabulary;
 };
 // Opens what the options ask for; on failure everything is closed again. A missing -m is
@@ -197,7 +200,7 @@ void session_close(struct session *session);
 // What a step of the session's engine is told: the clock and the power state.
 struct engine_inputs session_inputs(struct session *session);
 #define SESSION_SUSPENDED_NS 20000000 // between steps while nothing may be computed
-// Before a signal ends what runs: has every running sequence checkpointed, if that can be had
+// Before a signal ends what runs: has every running sequence checkpointed, if that becomes durable
 // within two seconds.
 void session_checkpoint(struct session *session);
 

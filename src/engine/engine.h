@@ -177,6 +177,8 @@ enum sov_status engine_memory_plan(const struct model *model, const struct engin
 enum sov_status engine_open(const struct model *model, const struct engine_config *config,
                             struct engine **engine, struct sov_fault *fault) MUST_CHECK;
 void engine_close(struct engine *engine);
+// Another store than the configured one; only while no sequence is there.
+void engine_set_store(struct engine *engine, const struct checkpoint_store *store);
 
 // Takes a request; nothing is computed yet, and it may wait for its admission. A prompt that is
 // longer than the context is refused; one that fills it ends with FINISH_LENGTH and no new token.

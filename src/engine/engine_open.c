@@ -379,6 +379,11 @@ const char *engine_card_refused(const struct engine *engine) {
     return engine->card_refused.status != SOV_OK ? engine->card_refused.message : NULL;
 }
 
+void engine_set_store(struct engine *engine, const struct checkpoint_store *store) {
+    assert(engine->scheduler.n_live == 0);
+    engine->store = *store;
+}
+
 void engine_close(struct engine *engine) {
     if (engine->cpu != NULL) cpu_destroy(engine->cpu);
     if (engine->cuda != NULL) cuda_destroy(engine->cuda);

@@ -446,6 +446,11 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
     return SOV_OK;
 }
 
+struct rowm_head recorder_head(const struct recorder *recorder) {
+    assert(n_queued(recorder) == 0); // so the other thread does not touch the store
+    return rowm_head(recorder->rowm);
+}
+
 enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head,
                                struct sov_fault *fault) {
     enum sov_status status = recorder_flush(recorder, fault);

@@ -43,6 +43,8 @@ void recorder_wait(struct recorder *recorder);
 // Waits until all that was given is durable. The fault of what ended recording, or of the first
 // item that was refused and that nobody asked for.
 enum sov_status recorder_flush(struct recorder *recorder, struct sov_fault *fault) MUST_CHECK;
+// What is durable; only right after recorder_flush.
+struct rowm_head recorder_head(const struct recorder *recorder);
 // Flushes, ends the thread, closes the store. `head` is what is durable, also after a failure.
 enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head,
                                struct sov_fault *fault) MUST_CHECK;

@@ -20,7 +20,8 @@
 //     Only when power fails before the next sync may what was cut off be found whole, and count.
 // M6. One writer at a time, by lock. Verification reads a snapshot and takes no lock.
 //
-// A store is used by one thread at a time; nothing here starts one.
+// A store is used by one thread at a time. Verification of a long log has a thread of its own for
+// the payloads' digests while it lasts; nothing else here starts one.
 #pragma once
 #include "freestanding/status.h"
 #include "record/sha256.h"

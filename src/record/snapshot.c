@@ -126,6 +126,7 @@ enum sov_status rowm_snapshot_open(const struct rowm_disk *disk,
     s->reader.disk = disk;
     s->reader.file = -1;
     s->reader.skips_payloads = options->skips_payloads;
+    s->reader.may_thread = true;
     s->reader.look = options->look;
     s->reader.look_context = options->look_context;
     enum sov_status status = open_log(s, options, report, fault);

@@ -12,6 +12,7 @@
 #pragma once
 #include "record/rowm.h"
 #include "record/tree.h"
+#include "record/worm_hash.h"
 
 #define WORM_TAG_BYTES 16
 #define WORM_SLOT_BYTES 4096
@@ -193,23 +194,27 @@ int worm_newer_slot(const struct worm_slot slots[2], const bool valid[2]);
 // --- reading a log ---
 #define WORM_WINDOW_BYTES (256 * 1024)
 #define WORM_DEFER_BYTES_MAX (WORM_WINDOW_BYTES / 2) // a longer payload is hashed at once
+#define WORM_JOBS_MAX 1024                           // payloads of one window
+static_assert(WORM_JOBS_MAX > WORM_WINDOW_BYTES / (RECORD_META_BYTES + RECEIPT_META_BYTES),
+              "a window has no more records than that");
 
 struct worm_reader {
     const struct rowm_disk *disk;
     int file;
     u64 limit;           // offset behind the last byte to read
     bool skips_payloads; // their digests are not compared
+    bool may_thread;     // a pass over a long log may start a thread to hash payloads
     // Called before the window moves; false: SOV_ERR_INTERRUPTED. NULL: nobody looks.
     bool (*look)(void *context, u64 done, u64 total);
     void *look_context;
-    // In a pass, a payload in the window that waits for a second one, to be hashed beside it.
-    bool defers, has_deferred;
-    struct str deferred;
-    struct sha256_digest deferred_hash; // what it should be
-    u64 deferred_entry;                 // offset of its entry
+    // In a pass: payloads in the window, to be hashed before it is given up.
+    bool defers;
+    u32 n_jobs, current; // current: which of the two windows, and lists of jobs
+    struct worm_hasher hasher;
     u64 window_offset;
     usize window_bytes;
-    u8 window[WORM_WINDOW_BYTES];
+    struct worm_job jobs[2][WORM_JOBS_MAX];
+    u8 windows[2][WORM_WINDOW_BYTES]; // the second one with a thread only
 };
 
 enum worm_found { WORM_ENTRY, WORM_END, WORM_INCOMPLETE };
@@ -220,8 +225,8 @@ enum worm_found { WORM_ENTRY, WORM_END, WORM_INCOMPLETE };
 enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
                           enum worm_found *found, struct sov_fault *fault) MUST_CHECK;
 // Reads everything up to the newer slot's length and compares the heads of both slots and the
-// expected root on the way. Payloads are hashed in pairs, so an entry may be applied before its
-// payload is found to be another; the pass has failed then. `older` and `expect` may be NULL.
+// expected root on the way. An entry may be applied before its payload is found to be
+// another; the pass has failed then. `older` and `expect` may be NULL.
 // Anything amiss is SOV_ERR_INTEGRITY.
 enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,

@@ -100,7 +100,7 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
     const struct rowm_disk *disk = reader->disk;
     for (u32 i = 0; i < (live ? LIVE_READS_MAX : 1); i++) {
         usize n = 0;
-        enum sov_status status = disk->read_at(disk->context, reader->file, 0, reader->window,
+        enum sov_status status = disk->read_at(disk->context, reader->file, 0, reader->windows[0],
                                                WORM_LOG_BEGIN, &n, fault);
         if (status == SOV_OK) status = disk->size(disk->context, reader->file, file_bytes, fault);
         if (status != SOV_OK) return status;
@@ -112,7 +112,7 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
         }
         u32 n_other = 0;
         for (u32 j = 0; j < 2; j++) {
-            const u8 *bytes = reader->window + j * WORM_SLOT_BYTES;
+            const u8 *bytes = reader->windows[0] + j * WORM_SLOT_BYTES;
             valid[j] = worm_read_slot(bytes, &slots[j]) && slots[j].generation % 2 == j;
             n_other += memcmp(bytes, SLOT_TAG, SLOT_VERSION_OFF) == 0 &&
                        bytes[SLOT_VERSION_OFF] != SLOT_TAG[SLOT_VERSION_OFF];
@@ -133,21 +133,20 @@ static enum sov_status payload_changed(u64 entry, struct sov_fault *fault) {
                      entry);
 }
 
-// Hashes the payload that waits, and `other` beside it unless that is NULL.
-static enum sov_status drain(struct worm_reader *r, const struct str *other,
-                             struct sha256_digest *other_hash, struct sov_fault *fault) {
-    if (!r->has_deferred) return SOV_OK;
-    struct sha256_digest hashes[2];
-    if (other != NULL) {
-        const struct str both[2] = {r->deferred, *other};
-        sha256_pair(both, hashes);
-        *other_hash = hashes[1];
+// The window is given up: its payloads are hashed, or handed to the thread, which reports at the
+// next call or at the end.
+static enum sov_status give_up_window(struct worm_reader *r, struct sov_fault *fault) {
+    if (r->n_jobs == 0) return SOV_OK;
+    u64 wrong = ROWM_NONE;
+    if (r->hasher.thread != NULL) {
+        wrong = worm_hasher_wait(&r->hasher);
+        worm_hasher_give(&r->hasher, r->jobs[r->current], r->n_jobs);
+        r->current = 1 - r->current;
     } else {
-        hashes[0] = sha256_of(r->deferred);
+        wrong = worm_hash_jobs(r->jobs[0], r->n_jobs);
     }
-    r->has_deferred = false;
-    bool equal = sha256_equal(&hashes[0], &r->deferred_hash);
-    return equal ? SOV_OK : payload_changed(r->deferred_entry, fault);
+    r->n_jobs = 0;
+    return wrong == ROWM_NONE ? SOV_OK : payload_changed(wrong, fault);
 }
 
 // The bytes of the file at `offset`: `wanted` of them, or less at the limit.
@@ -157,14 +156,14 @@ static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, st
     bool inside = offset >= r->window_offset &&
                   offset + wanted <= r->window_offset + r->window_bytes;
     if (!inside) {
-        enum sov_status status = drain(r, NULL, NULL, fault);
+        enum sov_status status = give_up_window(r, fault);
         if (status != SOV_OK) return status;
         if (r->look != NULL && !r->look(r->look_context, offset, r->limit)) {
             return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
         }
-        usize most = (usize)MIN((u64)sizeof r->window, r->limit - offset);
+        usize most = (usize)MIN((u64)sizeof r->windows[0], r->limit - offset);
         r->window_offset = offset;
-        status = r->disk->read_at(r->disk->context, r->file, offset, r->window, most,
+        status = r->disk->read_at(r->disk->context, r->file, offset, r->windows[r->current], most,
                                   &r->window_bytes, fault);
         if (status != SOV_OK) {
             r->window_bytes = 0;
@@ -172,7 +171,7 @@ static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, st
         }
     }
     usize at = (usize)(offset - r->window_offset);
-    *bytes = (struct str){r->window + at, MIN(wanted, r->window_bytes - at)};
+    *bytes = (struct str){r->windows[r->current] + at, MIN(wanted, r->window_bytes - at)};
     return SOV_OK;
 }
 
@@ -208,26 +207,20 @@ static enum sov_status check_payload(struct worm_reader *r, const struct worm_st
     memcpy(wanted.bytes, worm_payload_hash(entry), SHA256_BYTES);
     *is_right = true;
     if (r->skips_payloads) return SOV_OK;
-    enum sov_status status = SOV_OK;
     if (!r->defers || entry->payload_bytes > WORM_DEFER_BYTES_MAX) {
-        status = worm_read_payload(r, offset, entry->payload_bytes, NULL, &found, fault);
-    } else {
-        struct str payload;
-        status = fetch(r, offset, (usize)entry->payload_bytes, &payload, fault);
-        if (status != SOV_OK) return status;
-        *is_right = payload.len == entry->payload_bytes; // else the file was cut meanwhile
-        if (!*is_right) return SOV_OK;
-        if (!r->has_deferred) {
-            r->has_deferred = true;
-            r->deferred = payload;
-            r->deferred_hash = wanted;
-            r->deferred_entry = state->heads.length;
-            return SOV_OK;
-        }
-        status = drain(r, &payload, &found, fault);
+        enum sov_status status =
+            worm_read_payload(r, offset, entry->payload_bytes, NULL, &found, fault);
+        if (status == SOV_OK) *is_right = sha256_equal(&found, &wanted);
+        return status;
     }
-    if (status == SOV_OK) *is_right = sha256_equal(&found, &wanted);
-    return status;
+    struct str payload;
+    enum sov_status status = fetch(r, offset, (usize)entry->payload_bytes, &payload, fault);
+    if (status != SOV_OK) return status;
+    *is_right = payload.len == entry->payload_bytes; // else the file was cut meanwhile
+    if (!*is_right) return SOV_OK;
+    assert(r->n_jobs < WORM_JOBS_MAX);
+    r->jobs[r->current][r->n_jobs++] = (struct worm_job){payload, wanted, state->heads.length};
+    return SOV_OK;
 }
 
 // The entry at the state's end, with its payload's digest compared; not yet applied, nor checked
@@ -320,7 +313,24 @@ static enum sov_status pass(struct worm_reader *reader, struct worm_state *state
     return SOV_OK;
 }
 
-// What waits to be hashed lies in front of whatever else is amiss: it is named first.
+#define THREAD_BYTES_MIN (4ull << 20) // a shorter log is not worth a thread
+
+// Payloads that were not looked at yet lie in front of whatever else is amiss: they are named
+// first.
+static enum sov_status look_at_rest(struct worm_reader *r, struct sov_fault *fault) {
+    u64 wrong = ROWM_NONE;
+    if (r->hasher.thread != NULL) {
+        wrong = worm_hasher_wait(&r->hasher);
+        worm_hasher_end(&r->hasher);
+    }
+    if (wrong == ROWM_NONE) wrong = worm_hash_jobs(r->jobs[r->current], r->n_jobs);
+    r->defers = false;
+    r->n_jobs = 0;
+    if (r->current != 0) r->window_bytes = 0; // others use the first window only
+    r->current = 0;
+    return wrong == ROWM_NONE ? SOV_OK : payload_changed(wrong, fault);
+}
+
 enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,
                           const struct rowm_expect *expect, struct sov_fault *fault) {
@@ -330,10 +340,13 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
     u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
     enum sov_status status = worm_reserve_all(state, n, fault);
     if (status != SOV_OK) return status;
+    bool threads = reader->may_thread && !reader->skips_payloads && bytes >= THREAD_BYTES_MIN;
+    if (!threads || platform_cpu_count() < 2 || !worm_hasher_begin(&reader->hasher)) {
+        reader->hasher.thread = NULL;
+    }
     reader->defers = true;
     status = pass(reader, state, newer, older, expect, &inner);
-    enum sov_status drained = drain(reader, NULL, NULL, fault);
-    reader->defers = reader->has_deferred = false;
-    if (drained != SOV_OK) return drained;
+    enum sov_status rest = look_at_rest(reader, fault);
+    if (rest != SOV_OK) return rest;
     return status == SOV_OK ? SOV_OK : fault_set(fault, status, "%s", inner.message);
 }
