@@ -11,8 +11,9 @@
 //
 // With STANDIN_OLD it lacks cuGraphInstantiateWithFlags. The environment may set STANDIN_VERSION,
 // STANDIN_DEVICES, STANDIN_CAPABILITY, STANDIN_MEMORY (MiB), STANDIN_EXECUTE (1: by the reference
-// operators, 2: by AVX2's), STANDIN_DEFERRED and STANDIN_FAIL (the call that fails, and all after
-// it) for tests that only see a program's output.
+// operators, 2: by AVX2's), STANDIN_DEFERRED, STANDIN_FAIL (the call that fails, and all after it)
+// and STANDIN_PLANT (a kernel that computes wrongly, see cuda_standin_kernels.c) for tests that
+// only see a program's output.
 #include "cuda_standin.h"
 #include <errno.h>
 #include <pthread.h>

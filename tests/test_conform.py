@@ -199,6 +199,48 @@ def test_driver_that_executes_nothing_is_wrong(report):
     assert [case["id"] for case in data["cases"]] == [case["id"] for case in expected["cases"]]
 
 
+def on_executing_standin(*arguments, **variables):
+    return with_standin(*arguments, STANDIN_EXECUTE="1", STANDIN_MEMORY="256", **variables)
+
+
+def test_driver_that_computes_is_right(tmp_path):
+    """A stand-in that executes every kernel by the reference operators: nothing is wrong, and the
+    digests of its report are those of a report of the reference."""
+    done = on_executing_standin("--json")
+    assert done.returncode == 0, done.stderr.decode()[:2000]
+    data = json.loads(done.stdout)
+    assert data["n_wrong"] == 0 and data["n_cases"] == len(data["cases"]) > 900
+    path = tmp_path / "standin.json"
+    path.write_bytes(done.stdout)
+    assert b"not in the report" not in sov.succeed("conform", "--check", path).stdout
+
+
+# The address of which parameter, and how many bytes behind it, is written to; what is said of it.
+PLANTS = [
+    ("gemv_q4_0_1", "8:0", {}, "active: out, byte 0 of "),
+    ("gemm_q6_k", "8:-1", {}, "active: a guard, byte "),
+    ("embed_f16", "3:1", {}, "active: table, byte 1 of "),
+    ("rmsnorm_fused", "1:0", {}, "active: status, byte 0 of 8"),
+    ("flash_attention_merge", "1:4", {}, "active: status, byte 4 of 8"),
+    ("kv_append", "4:0", {"STANDIN_PLANT_IDLE": "1"}, "power not active: cache_k, byte 0 of "),
+]
+
+
+@pytest.mark.parametrize("kernel, place, variables, words", PLANTS,
+                         ids=[f"{plant[0]}:{plant[1]}" for plant in PLANTS])
+def test_kernel_that_computes_wrongly_is_found(kernel, place, variables, words):
+    """Each case of that kernel but those that are refused, where an output is of no account; and
+    no other kernel's, but of launches that the kernel is part of."""
+    done = on_executing_standin("--quick", STANDIN_PLANT=f"{kernel}:{place}", **variables)
+    assert done.returncode == 1, done.stderr
+    found = [line for line in done.stderr.decode().splitlines() if line.startswith("wrong: ")]
+    own = [line for line in found if line.startswith(f"wrong: {kernel} ")]
+    rows = {row.split()[0]: row.split()[1:] for row in done.stdout.decode().splitlines()[:-1]}
+    assert len(own) == int(rows[kernel][1]) >= 3 and all(words in line for line in own)
+    others = {line.split()[1] for line in found} - {kernel}
+    assert others == ({"flash_attention_paged_split"} if kernel == "flash_attention_merge" else set())
+
+
 # --- the command ---
 
 @pytest.mark.parametrize("arguments", [["--backend", "gpu"], ["--kernel", "no_such"],

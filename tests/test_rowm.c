@@ -351,15 +351,18 @@ static void every_flip_is_detected(void) {
     make_small(&disk);
     CHECK(judge(&disk) == '.');
     struct sim_file *log = &sim.files[sim.names[SIM_LOG]];
+    u32 n_flips = test_option("FULL") != NULL ? 255 : 1; // every other value, or one bit
     for (u64 i = 0; i < log->bytes; i++) {
-        u8 flip = (u8)(1u << i % 8);
-        log->cache[i] ^= flip;
-        char verdict = judge(&disk);
-        CHECK_MSG(verdict == 'x', "byte %llu: %c", i, verdict);
-        log->cache[i] ^= flip;
+        for (u32 k = 1; k <= n_flips; k++) {
+            u8 flip = n_flips == 1 ? (u8)(1u << i % 8) : (u8)k;
+            log->cache[i] ^= flip;
+            char verdict = judge(&disk);
+            CHECK_MSG(verdict == 'x', "byte %llu: %c", i, verdict);
+            log->cache[i] ^= flip;
+        }
     }
     // Cut anywhere it is detected; what is added is a tail that is named.
-    for (u64 cut = 1; cut < log->bytes; cut += 97) {
+    for (u64 cut = 1; cut <= log->bytes; cut++) {
         log->bytes -= cut;
         CHECK(judge(&disk) == 'x');
         log->bytes += cut;
@@ -509,6 +512,26 @@ static void a_large_store_on_the_systems_disk(void) {
     CHECK(rowm_open(&disk, &manifest, &store, NULL) == SOV_ERR_IO);
 }
 
+// One character for each log of the file, each behind its length (u32).
+static int judge_many(const char *path) {
+    static struct sim sim;
+    struct str bytes = test_read_file(path);
+    for (usize at = 0; at + 4 <= bytes.len;) {
+        u32 n = load_u32(bytes.data + at);
+        at += 4;
+        if (n > FILE_BYTES_MAX || n > bytes.len - at) return 1;
+        sim_begin(&sim, 1);
+        struct rowm_disk disk = sim_disk(&sim);
+        sim.names[SIM_LOG] = 0;
+        memcpy(sim.files[0].cache, bytes.data + at, n);
+        sim.files[0].bytes = n;
+        const char verdict[2] = {judge(&disk), 0};
+        test_note("%s", verdict);
+        at += n;
+    }
+    return 0;
+}
+
 static int judge_folder(const char *path) {
     struct rowm_folder folder = {path};
     struct rowm_disk disk = rowm_folder_disk(&folder);
@@ -536,7 +559,10 @@ int program_main(const struct platform_start *start) {
     static const struct {
         const char *name;
         int (*run)(const char *path);
-    } actions[] = {{"write", write_folder}, {"flips", judge_flips}, {"judge", judge_folder}};
+    } actions[] = {{"write", write_folder},
+                   {"flips", judge_flips},
+                   {"judge", judge_folder},
+                   {"many", judge_many}};
     program_path = start->args[0];
     for (u32 i = 0; start->n_args == 3 && i < COUNT_OF(actions); i++) {
         if (str_equal(str_from_z(start->args[1]), str_from_z(actions[i].name))) {

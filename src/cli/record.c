@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening the store of a run, its manifest, requests as payloads.
 #include "cli/record.h"
+#include "cli/digests.h" // generated: see the Makefile
 #include "cli/store.h"
-#include "digests.h" // generated: see the Makefile
 #include "freestanding/mem.h"
 
 #define PROFILE_EXACT 1 // of a manifest (docs/format.md)
@@ -269,7 +269,9 @@ void record_put_figures(const struct record *record, struct output *out) {
     store_put_head(out, &record->head);
     output_put(out, STR(", receipt "));
     put_receipt(record, out);
-    output_format(out, ", %s\n", record->path);
+    output_put(out, STR(", "));
+    output_put_utf8(out, str_from_z(record->path));
+    output_put(out, STR("\n"));
 }
 
 void record_put_json(const struct record *record, struct output *out) {

@@ -112,14 +112,21 @@ static void cut_rest(struct cuda *cuda, struct cutter *c) {
     cuda->scratch = cut(c, cuda->scratch_bytes);
 }
 
-static void cut_pinned(struct cuda *cuda, struct cutter *c) {
+// The same of the host's pinned memory; `base` is NULL when only the size is of use.
+static void *cut_host(u8 *base, struct cutter *c, u64 bytes) {
+    u64 at = cut(c, bytes);
+    return base == NULL ? NULL : base + at;
+}
+
+static void cut_pinned(struct cuda *cuda, u8 *base, struct cutter *c) {
     const struct cuda_config *config = &cuda->config;
-    cuda->inputs.host = (u32 *)cut(c, 4ull * input_stride(config) * sizeof(u32));
-    cuda->inputs.host_tables = (u32 *)cut(c, table_bytes(config));
-    cuda->host_status = (u32 *)cut(c, (u64)cuda->capacity * CUDA_STATUS_WORDS * sizeof(u32));
-    cuda->host_power = (u32 *)cut(c, 2 * sizeof(u32));
-    u64 row = (u64)cuda->buffers[BUFFER_LOGITS].stride * sizeof(f32);
-    cuda->host_logits = (f32 *)cut(c, config->logit_rows * row);
+    u64 status_bytes = (u64)cuda->capacity * CUDA_STATUS_WORDS * sizeof(u32);
+    u64 logits_bytes = (u64)cuda->buffers[BUFFER_LOGITS].stride * sizeof(f32) * config->logit_rows;
+    cuda->inputs.host = cut_host(base, c, 4ull * input_stride(config) * sizeof(u32));
+    cuda->inputs.host_tables = cut_host(base, c, table_bytes(config));
+    cuda->host_status = cut_host(base, c, status_bytes);
+    cuda->host_power = cut_host(base, c, 2 * sizeof(u32));
+    cuda->host_logits = cut_host(base, c, logits_bytes);
 }
 
 // --- the weights ---
@@ -145,6 +152,11 @@ static u64 weight_bytes(const struct gguf *gguf) {
     return MAX(total, (u64)CUDA_ALIGN);
 }
 
+static u64 half_bytes(const struct plan *plan) {
+    u64 whole = round_up(weight_bytes(&plan->model->gguf), CUDA_ALIGN);
+    return MIN(MAX(whole, (u64)CUDA_STAGING_MIN), (u64)CUDA_STAGING_MAX);
+}
+
 cuda_address cuda_weight_address(const struct cuda *cuda, const u8 *data) {
     const struct gguf *gguf = &cuda->plan->model->gguf;
     for (u32 i = 0; i < gguf->n_shards; i++) {
@@ -160,9 +172,9 @@ static enum sov_status upload_bytes(struct cuda *cuda, cuda_address to, const u8
                                     const char *what, u64 *done, u64 total,
                                     struct sov_fault *fault) {
     enum sov_status status = SOV_OK;
-    for (u64 at = 0, i = 0; at < bytes && status == SOV_OK; at += CUDA_STAGING_BYTES, i++) {
-        u64 n = MIN(bytes - at, (u64)CUDA_STAGING_BYTES);
-        u8 *half = cuda->staging + (i % 2) * CUDA_STAGING_BYTES;
+    for (u64 at = 0, i = 0; at < bytes && status == SOV_OK; at += cuda->half_bytes, i++) {
+        u64 n = MIN(bytes - at, cuda->half_bytes);
+        u8 *half = cuda->staging + (i % 2) * cuda->half_bytes;
         if (i >= 2) status = cuda_event_wait(&cuda->driver, cuda->half_free[i % 2], fault);
         if (status != SOV_OK) break;
         memcpy(half, from + at, n);
@@ -237,19 +249,20 @@ static enum sov_status check_op(const struct plan *plan, const struct plan_op *o
     enum sov_status status = SOV_OK;
     if (op->weight != NULL) status = check_weight(plan, op->weight, fault);
     if (status == SOV_OK && op->bias != NULL) status = check_weight(plan, op->bias, fault);
+    if (status != SOV_OK) return status;
     bool is_gemm = op->kind == PLAN_GEMM || op->kind == PLAN_GEMM_ADD;
     bool is_norm = op->kind == PLAN_RMSNORM || op->kind == PLAN_RMSNORM_ADD;
-    if (status == SOV_OK && is_gemm &&
-        (!cuda_gemm_has(op->weight->type) || op->weight->row_bytes > 0xffffffffu)) {
+    assert(op->weight != NULL || !(is_gemm || is_norm));
+    if (is_gemm && (!cuda_gemm_has(op->weight->type) || op->weight->row_bytes > 0xffffffffu)) {
         return fault_set(fault, SOV_ERR_NO_KERNEL, "%s: no CUDA gemm kernel for type %s (%.*s)",
                          op->name, dtype_name(op->weight->type), STR_ARG(op->weight->name));
     }
-    if (status == SOV_OK && is_norm && op->weight->k > NORM_MAX) {
+    if (is_norm && op->weight->k > NORM_MAX) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
                          "%s: a row of %u elements, CUDA kernels norm up to %u", op->name,
                          op->weight->k, NORM_MAX);
     }
-    return status;
+    return SOV_OK;
 }
 
 static enum sov_status check_plan(const struct plan *plan, struct sov_fault *fault) {
@@ -278,12 +291,12 @@ struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_c
     struct cuda shape = {.plan = plan, .config = *config};
     struct cutter rest = {0}, pinned = {0};
     cut_rest(&shape, &rest);
-    cut_pinned(&shape, &pinned);
+    cut_pinned(&shape, NULL, &pinned);
     u64 launched = (u64)shape.capacity * sizeof(struct cuda_launched);
     return (struct cuda_memory){
         .arena = sizeof(struct cuda) + (CUDA_GRAPHS_MAX + 1) * launched +
                  plan->model->gguf.n_shards * sizeof(struct cuda_uploaded) + 4ull * ROW_ALIGN,
-        .pinned = 2ull * CUDA_STAGING_BYTES + pinned.used,
+        .pinned = 2 * half_bytes(plan) + pinned.used,
         .weights = weight_bytes(&plan->model->gguf),
         .kv = 2 * round_up(config->kv_plane_bytes, CUDA_ALIGN),
         .rest = rest.used,
@@ -293,6 +306,7 @@ struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_c
 static enum sov_status take_memory(struct cuda *cuda, struct sov_fault *fault) {
     const struct cuda_driver *driver = &cuda->driver;
     struct cuda_memory memory = cuda_memory_plan(cuda->plan, &cuda->config);
+    cuda->half_bytes = half_bytes(cuda->plan);
     enum sov_status status =
         cuda_memory_alloc(driver, memory.weights, "weights", &cuda->weights, fault);
     if (status == SOV_OK) {
@@ -303,19 +317,18 @@ static enum sov_status take_memory(struct cuda *cuda, struct sov_fault *fault) {
     }
     void *staging = NULL, *pinned = NULL;
     if (status == SOV_OK) {
-        status =
-            cuda_pinned_alloc(driver, 2ull * CUDA_STAGING_BYTES, "staging", &staging, NULL, fault);
+        status = cuda_pinned_alloc(driver, 2 * cuda->half_bytes, "staging", &staging, NULL, fault);
         cuda->staging = staging;
     }
     if (status == SOV_OK) {
-        status = cuda_pinned_alloc(driver, memory.pinned - 2ull * CUDA_STAGING_BYTES,
+        status = cuda_pinned_alloc(driver, memory.pinned - 2 * cuda->half_bytes,
                                    "what changes in a step", &pinned, NULL, fault);
         cuda->pinned = pinned;
     }
     if (status != SOV_OK) return status;
-    struct cutter rest = {.base = cuda->rest}, host = {.base = (u64)(usize)pinned};
+    struct cutter rest = {.base = cuda->rest}, host = {0};
     cut_rest(cuda, &rest);
-    cut_pinned(cuda, &host);
+    cut_pinned(cuda, cuda->pinned, &host);
     cuda->host_power[0] = CUDA_POWER_ACTIVE;
     cuda->host_power[1] = 0;
     return SOV_OK;
@@ -411,7 +424,8 @@ struct cuda_statistics cuda_statistics_of(const struct cuda *cuda) {
 // --- bytes of the KV planes ---
 
 void cuda_kv_planes(struct cuda *cuda, u8 **k, u8 **v) {
-    *k = (u8 *)(usize)cuda->kv; // an address, never read through
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the card, never read through
+    *k = (u8 *)(usize)cuda->kv;
     *v = *k + round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
 }
 
@@ -429,7 +443,7 @@ enum sov_status cuda_kv_copy(void *context, u8 *to, const u8 *from, u64 stride, 
 enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const u8 *from,
                              u64 stride, u64 bytes, u32 n, struct sov_fault *fault) {
     struct cuda *cuda = context;
-    u32 at_once = (u32)MIN(2ull * CUDA_STAGING_BYTES / bytes, (u64)n);
+    u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
     enum sov_status status = SOV_OK;
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
@@ -453,7 +467,7 @@ enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const
 enum sov_status cuda_kv_write(void *context, u8 *to, u64 stride, const u8 *memory,
                               u64 memory_stride, u64 bytes, u32 n, struct sov_fault *fault) {
     struct cuda *cuda = context;
-    u32 at_once = (u32)MIN(2ull * CUDA_STAGING_BYTES / bytes, (u64)n);
+    u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
     enum sov_status status = SOV_OK;
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {

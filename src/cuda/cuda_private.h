@@ -14,7 +14,8 @@
 #include "model/graph.h"
 
 #define CUDA_ALIGN 256u
-#define CUDA_STAGING_BYTES (16u << 20)        // of each half: a PCIe copy of it takes a millisecond
+#define CUDA_STAGING_MAX (16u << 20)          // of each half: a PCIe copy of it takes a millisecond
+#define CUDA_STAGING_MIN (1u << 20)           // two halves hold a KV block of the largest heads
 #define CUDA_SCRATCH_BYTES_MAX (128ull << 20) // of split attention; beyond, the whole form runs
 #define CUDA_GRAPHS_MAX 32
 #define CUDA_GRAPH_TOKENS_MAX 256 // larger batches compute for so long that launching costs nothing
@@ -69,8 +70,9 @@ struct cuda {
     u64 scratch_bytes;
     struct cuda_uploaded *shards; // [n_shards]
     // Of the host, pinned.
-    u8 *staging; // two halves
-    u8 *pinned;  // the pieces below
+    u8 *staging; // two halves of half_bytes
+    u64 half_bytes;
+    u8 *pinned; // the pieces below
     struct cuda_inputs inputs;
     u32 *host_status; // [2 * capacity]
     u32 *host_power;  // {CUDA_POWER_ACTIVE, 0}
@@ -80,7 +82,8 @@ struct cuda {
     u32 capacity;                   // launches of one step, at most
     struct cuda_replay replays[CUDA_GRAPHS_MAX];
     u64 n_steps;
-    bool is_awake; // the power word of the card is CUDA_POWER_ACTIVE
+    bool is_awake;         // the power word of the card is CUDA_POWER_ACTIVE
+    struct sov_fault lost; // what the card was lost with; SOV_OK: it is there
     struct cuda_statistics statistics;
 };
 

@@ -7,7 +7,10 @@
 //
 // S1. Whatever fails, the stream is empty when cuda_forward returns: the pinned memory of the next
 //     step is nobody else's.
-// S2. The power word of the card is active but from the moment that the stop word was seen set to
+// S2. A card that fails a wait after a failure is lost: no step comes after that, and each says
+// what
+//     the first fault was.
+// S3. The power word of the card is active but from the moment that the stop word was seen set to
 //     the next step that may run.
 #include "cuda/cuda_private.h"
 #include "freestanding/mem.h"
@@ -311,7 +314,7 @@ static enum sov_status capture(struct step *s, struct cuda_replay *replay,
     }
     status = cuda_capture_end(&cuda->driver, cuda->stream, &replay->graph, fault);
     replay->n_launched = s->queue.n;
-    cuda->statistics.n_graphs++;
+    if (status == SOV_OK) cuda->statistics.n_graphs++;
     return status;
 }
 
@@ -499,6 +502,9 @@ enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
                              cuda_kv_view *kv_view, const void *kv_context, const f32 **logits,
                              u32 *logit_stride, struct sov_fault *fault) {
     assert_batch(cuda, batch);
+    if (cuda->lost.status != SOV_OK) { // the first fault says why
+        return fault_set(fault, cuda->lost.status, "%s", cuda->lost.message);
+    }
     if (must_stop(cuda)) {
         return fault_set(fault, SOV_ERR_INTERRUPTED, "the power went before the step");
     }
@@ -529,7 +535,8 @@ enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
         struct sov_fault ignored = {0};
         enum sov_status drained = cuda_stream_wait(&cuda->driver, cuda->stream, "step", &ignored);
         cuda->inputs.tables_are_known = false;
-        return drained == SOV_OK ? status : fault->status;
+        if (drained != SOV_OK) cuda->lost = *fault;
+        return status;
     }
     cuda->inputs.tables_are_known = true;
     status = judge(&s, fault);

@@ -140,9 +140,8 @@ static void describe(const struct conform_build *b, const u8 *wanted, const u8 *
     put_bytes(&t, wanted, at);
 }
 
-// Holds the whole image against what is wanted, but for the buffers that are of no account.
-static void compare(const struct conform_build *b, const u8 *wanted, const u8 *found, bool is_idle,
-                    struct conform_result *result) {
+void conform_compare(const struct conform_build *b, const u8 *wanted, const u8 *found, bool is_idle,
+                     struct conform_result *result) {
     u64 at = 0, first = 0;
     for (u32 i = 0; i < b->n_buffers; i++) { // in ascending order
         const struct conform_buffer *buffer = &b->buffers[i];
@@ -206,11 +205,11 @@ enum sov_status conform_run(struct conform *c, const struct conform_case *item,
     status = run_on_card(c, &b, fault);
     if (status != SOV_OK) return status;
     result->idle_outputs = digest_outputs(&b, c->found, true);
-    compare(&b, c->before, c->found, true, result);
+    conform_compare(&b, c->before, c->found, true, result);
     conform_set_power(&b, CUDA_POWER_ACTIVE);
     status = run_on_card(c, &b, fault);
     if (status != SOV_OK) return status;
     result->outputs = digest_outputs(&b, c->found, false);
-    compare(&b, c->expected, c->found, false, result);
+    conform_compare(&b, c->expected, c->found, false, result);
     return SOV_OK;
 }

@@ -57,3 +57,8 @@ void conform_build(struct conform_build *build, u64 seed);
 
 // Writes another power word into the images.
 void conform_set_power(struct conform_build *build, u32 word);
+
+// Holds the whole image that was found against the one wanted, but for buffers of no account; the
+// first difference goes into the result.
+void conform_compare(const struct conform_build *build, const u8 *wanted, const u8 *found,
+                     bool is_idle, struct conform_result *result);

@@ -210,20 +210,22 @@ struct cpu *engine_cpu(struct engine *engine) {
     return engine->cpu;
 }
 
+u32 engine_kv_length(const struct engine *engine, engine_sequence sequence) {
+    const struct sequence *q = find(engine, sequence);
+    if (q == NULL || engine->kv.spilled[slot_of(engine, q)]) return 0;
+    return kv_length(&engine->kv, slot_of(engine, q));
+}
+
 enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
                                u32 n, u8 *rows, struct sov_fault *fault) {
-    const struct sequence *q = find(engine, sequence);
-    if (q == NULL || layer >= engine->model->params.n_layer) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "K and V of layer %u: no such sequence or layer",
-                         layer);
+    u32 length = engine_kv_length(engine, sequence);
+    if (layer >= engine->model->params.n_layer || n > length) {
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "K and V of layer %u, %u positions: the cache has %u", layer, n, length);
     }
-    u32 slot = slot_of(engine, q);
-    if (engine->kv.spilled[slot] || n > kv_length(&engine->kv, slot)) {
-        return fault_set(fault, SOV_ERR_STATE, "K and V of %u positions: %u are in the cache%s", n,
-                         kv_length(&engine->kv, slot),
-                         engine->kv.spilled[slot] ? ", swapped out" : "");
-    }
-    return kv_read(&engine->kv, slot, layer, 0, n, rows, fault);
+    if (n == 0) return SOV_OK;
+    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows,
+                   fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }

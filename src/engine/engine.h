@@ -225,7 +225,10 @@ struct cpu *engine_cpu(struct engine *engine);
 const char *engine_card(const struct engine *engine);
 // Why ENGINE_AUTO took the CPU; NULL when that was not so.
 const char *engine_card_refused(const struct engine *engine);
-// K and V of one layer for the first n positions of a sequence, as kv_read gives them (f16, [n][K
-// row, V row]): what was committed, or less. SOV_ERR_STATE while they are swapped out.
+// How many committed positions of a sequence have K and V in the cache; 0 while they are swapped
+// out, and of a sequence that is not there.
+u32 engine_kv_length(const struct engine *engine, engine_sequence sequence);
+// K and V of one layer for the first n positions of a sequence, up to engine_kv_length, as kv_read
+// gives them (f16, [n][K row, V row]).
 enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
                                u32 n, u8 *rows, struct sov_fault *fault) MUST_CHECK;
