@@ -7,7 +7,6 @@
 //     one, and may be resumed again.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
-#include "engine/spool.h"
 #include "freestanding/mem.h"
 #include "record/recorder.h"
 
@@ -62,6 +61,12 @@ static void complain(const char *what, const char *message) {
     output_init(&err, PLATFORM_STDERR);
     output_format(&err, "sov: %.256s: %s\n", what, message);
     output_flush(&err);
+}
+
+static void note_failed(struct resume *x, const struct sov_fault *fault) {
+    x->n_failed++;
+    x->has_contradiction = x->has_contradiction || fault->status == SOV_ERR_INTEGRITY;
+    complain(x->options->store_path, fault->message);
 }
 
 // --- the model ---
@@ -170,6 +175,26 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     return SOV_OK;
 }
 
+// What was recorded may have been killed before its events were in the spool: they follow from the
+// record. Before anything runs, so that each sequence's events stand in their order.
+static enum sov_status fill_spool(struct resume *x, struct store_view *view,
+                                  const struct store_sequences *all, struct sov_fault *fault) {
+    if (x->spool == NULL) return SOV_OK;
+    enum sov_status status = SOV_OK;
+    for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
+        struct sov_fault inner = {0};
+        status = store_events_put(view, all, &all->items[i], x->spool, &inner);
+        if (status == SOV_OK) continue;
+        if (status == SOV_ERR_INTEGRITY || status == SOV_ERR_FORMAT) { // of this sequence
+            note_failed(x, &inner);
+            status = SOV_OK;
+        } else {
+            return fault_set(fault, status, "%s", inner.message);
+        }
+    }
+    return spool_flush(x->spool, fault);
+}
+
 // --- running ---
 
 static void show_progress(struct resume *x) {
@@ -182,12 +207,6 @@ static void show_progress(struct resume *x) {
                   x->n_finished, x->n_resumed, x->n_tokens,
                   (f64)x->n_tokens * 1e9 / (f64)MAX(now - x->begin_ns, 1ull));
     output_flush(&err);
-}
-
-static void note_failed(struct resume *x, const struct sov_fault *fault) {
-    x->n_failed++;
-    x->has_contradiction = x->has_contradiction || fault->status == SOV_ERR_INTEGRITY;
-    complain(x->options->store_path, fault->message);
 }
 
 static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, struct resumed *r,
@@ -375,6 +394,7 @@ static enum sov_status finish_sequences(struct resume *x, struct sov_fault *faul
     struct rowm_head head;
     enum sov_status status = open_store(x, &disk, fault);
     if (status == SOV_OK) status = collect(x, fault);
+    if (status == SOV_OK) status = fill_spool(x, &x->view, &x->all, fault);
     if (status != SOV_OK) return status;
     struct rowm *rowm = x->rowm;
     x->rowm = NULL; // the recorder's from here on, also when it fails
@@ -402,6 +422,7 @@ static enum sov_status put_answers(struct resume *x, struct output *out, u64 *n_
     if (status != SOV_OK) return status;
     *head = view.report.head;
     status = store_sequences_read(view.snapshot, &all, fault);
+    if (status == SOV_OK && x->n_resumed == 0) status = fill_spool(x, &view, &all, fault);
     struct session session = {0};
     if (status == SOV_OK) status = session_open(&session, &model, SESSION_VOCABULARY, fault);
     if (status == SOV_OK) {
