@@ -69,6 +69,25 @@ static void both_block_functions(void) {
     }
 }
 
+// Two messages at once against each alone: every pair of lengths around the borders of blocks.
+static void pairs(void) {
+    static u8 data[1200];
+    struct test_random random = {6};
+    for (u32 i = 0; i < sizeof data; i++) data[i] = (u8)test_random_u64(&random);
+    for (usize a = 0; a <= 400; a += a < 130 ? 1 : 31) {
+        for (usize b = 0; b <= 700; b += b < 130 ? 3 : 47) {
+            const struct str both[2] = {{data + a % 5, a}, {data + 401 + b % 7, b}};
+            struct sha256_digest digests[2];
+            sha256_pair(both, digests);
+            for (u32 i = 0; i < 2; i++) {
+                struct sha256_digest alone = sha256_of(both[i]);
+                CHECK_MSG(sha256_equal(&digests[i], &alone), "%llu and %llu bytes, message %u",
+                          (u64)a, (u64)b, i);
+            }
+        }
+    }
+}
+
 static void hex(void) {
     struct sha256_digest digest = sha256_of(STR("abc")), parsed = {0};
     CHECK(sha256_from_hex(STR("BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015ad"),
@@ -154,6 +173,7 @@ static const struct test_case cases[] = {
     {"known", known},
     {"every cut", every_cut},
     {"both block functions", both_block_functions},
+    {"pairs", pairs},
     {"hex", hex},
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The writer of a store: opening and recovery, the write machine, the read-once machine. Reading a
-// log is worm_read.c, what its entries mean worm.c, verification verify.c.
+// log is worm_read.c, what its entries mean worm.c, reading without a lock and verification
+// snapshot.c.
 //
 // Files of the folder: `log` (head slots, then entries), `lock` (empty), and `log.new` while a
 // store is made. What happens on opening, in this order; every row can stop anywhere and be
@@ -21,14 +22,12 @@
 #include "platform/platform.h"
 #include "record/worm.h"
 
-#define LOG_NAME "log"
+#define LOG_NAME WORM_LOG_NAME
 #define NEW_LOG_NAME "log.new"
 #define LOCK_NAME "lock"
 #define SCRATCH_BYTES (64 * 1024) // transactions up to this size are one write
 
-#define MANIFEST_TAG "sov-rowm mani v1"
 #define SESSION_TAG "sov-rowm sess v1"
-#define HASH_SHA256 1
 
 enum write_state { WRITE_IDLE, VALIDATE, STAGE, COMPUTE_ROOT, APPEND_WORM, DURABLE, PUBLISH_ROOT };
 enum read_state {
@@ -271,20 +270,6 @@ static void apply_own(struct rowm *s, const struct worm_entry *entry) {
     s->reader.limit = s->state.heads.length;
 }
 
-static void fill_receipt(const struct worm_state *state, u64 index, struct rowm_receipt *receipt) {
-    const struct worm_transaction *t = &state->transactions[index];
-    *receipt = (struct rowm_receipt){
-        .version = 1,
-        .kind = (enum rowm_receipt_kind)t->kind,
-        .txid = t->txid,
-        .payload_hash = t->payload_hash,
-        .hash = t->receipt_hash,
-        .time = index + 1,
-        .record = t->record,
-    };
-    if (index > 0) receipt->previous = state->transactions[index - 1].receipt_hash;
-}
-
 // A transaction that exists: the same request gives its receipt, another is a contradiction (M1).
 static enum sov_status find_again(const struct rowm *s, const struct sha256_digest *txid,
                                   const struct worm_entry *entry, bool *found,
@@ -298,7 +283,7 @@ static enum sov_status find_again(const struct rowm *s, const struct sha256_dige
                          "the transaction of record %llu exists with another request",
                          there->record);
     }
-    fill_receipt(&s->state, (u64)(there - s->state.transactions), receipt);
+    *receipt = worm_receipt(&s->state, (u64)(there - s->state.transactions) + 1);
     return SOV_OK;
 }
 
@@ -347,7 +332,7 @@ static enum sov_status stage(struct rowm *s, const struct rowm_write *write,
     enter_write(s, APPEND_WORM);
     apply_own(s, &entry);
     apply_own(s, &certificate);
-    fill_receipt(&s->state, s->state.heads.time - 1, receipt);
+    *receipt = worm_receipt(&s->state, s->state.heads.time);
     return SOV_OK;
 }
 
@@ -430,13 +415,13 @@ static enum sov_status claim_once(struct rowm *s, const struct rowm_claim *claim
     enter_read(s, READ_APPEND_WORM);
     apply_own(s, &entry);
     apply_own(s, &certificate);
-    u64 index = s->state.heads.time - 1;
+    u64 time = s->state.heads.time;
     enter_read(s, READ_DURABLE);
     status = rowm_commit(s, fault);
     if (status != SOV_OK) return status;
     enter_read(s, COMMIT_CONSUMED);
     assert(s->state.records[record].capability_state == CAPABILITY_CONSUMED);
-    if (receipt != NULL) fill_receipt(&s->state, index, receipt);
+    if (receipt != NULL) *receipt = worm_receipt(&s->state, time);
     enter_read(s, DISCLOSE);
     *payload_bytes = (usize)s->state.records[record].payload_bytes;
     return disclose(s, record, payload, fault);
@@ -614,8 +599,8 @@ static enum sov_status begin_session(struct rowm *s, const struct rowm_manifest 
     }
     char memory[ROWM_MANIFEST_BYTES_MAX + 1];
     struct text t = TEXT_OVER_ARRAY(memory);
-    put_bytes(&t, MANIFEST_TAG, WORM_TAG_BYTES);
-    text_put_byte(&t, HASH_SHA256);
+    put_bytes(&t, WORM_MANIFEST_TAG, WORM_TAG_BYTES);
+    text_put_byte(&t, WORM_HASH_SHA256);
     text_put_byte(&t, m->numeric_profile);
     const struct sha256_digest *digests[] = {&m->build, &m->contract, &m->model, &m->kernels};
     for (u32 i = 0; i < COUNT_OF(digests); i++) text_put(&t, digest_str(digests[i]));
@@ -650,12 +635,13 @@ static enum sov_status is_untouched(struct rowm *s, bool *untouched, struct sov_
     if (status != SOV_OK) return status;
     status = disk->size(disk->context, file, &bytes, fault);
     if (status == SOV_OK) {
-        status = disk->read_at(disk->context, file, 0, s->reader.window, WORM_LOG_BEGIN, &n, fault);
+        status =
+            disk->read_at(disk->context, file, 0, s->reader.windows[0], WORM_LOG_BEGIN, &n, fault);
     }
     disk->close(disk->context, file);
     worm_make_first_slots(s->scratch);
     *untouched = status == SOV_OK && bytes == WORM_LOG_BEGIN && n == WORM_LOG_BEGIN &&
-                 memcmp(s->reader.window, s->scratch, WORM_LOG_BEGIN) == 0;
+                 memcmp(s->reader.windows[0], s->scratch, WORM_LOG_BEGIN) == 0;
     return status;
 }
 
@@ -726,7 +712,7 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
     if (first_time == 0) return fault_set(fault, SOV_ERR_ARGUMENT, "receipts are numbered from 1");
     *n = 0;
     for (u64 time = first_time; time <= store->slot.heads.time && *n < capacity; time++) {
-        fill_receipt(&store->state, time - 1, &receipts[(*n)++]);
+        receipts[(*n)++] = worm_receipt(&store->state, time);
     }
     return SOV_OK;
 }
@@ -741,23 +727,17 @@ enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_reco
     if (record >= store->n_records) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "there is no record %llu", record);
     }
-    const struct worm_record *r = &store->state.records[record];
-    *info = (struct rowm_record_info){
-        .record = record,
-        .owner = r->owner,
-        .epoch = r->epoch,
-        .session = r->session,
-        .parent = r->parent,
-        .source = r->source,
-        .time = r->time,
-        .payload_bytes = r->payload_bytes,
-        .kind = (enum rowm_kind)r->kind,
-        .payload_hash = r->payload_hash,
-        .has_capability = r->capability_state != CAPABILITY_NONE,
-        .available = is_available(store, r),
-        .capability = r->capability,
-    };
+    *info = worm_info(&store->state, record);
+    info->available = is_available(store, &store->state.records[record]);
     return SOV_OK;
+}
+
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt) {
+    const struct worm_transaction *there = worm_find_transaction(&store->state, txid);
+    if (there == NULL) return false;
+    *receipt = worm_receipt(&store->state, (u64)(there - store->state.transactions) + 1);
+    return true;
 }
 
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record) {

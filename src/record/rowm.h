@@ -20,7 +20,8 @@
 //     Only when power fails before the next sync may what was cut off be found whole, and count.
 // M6. One writer at a time, by lock. Verification reads a snapshot and takes no lock.
 //
-// A store is used by one thread at a time; nothing here starts one.
+// A store is used by one thread at a time. Verification of a long log has a thread of its own for
+// the payloads' digests while it lasts; nothing else here starts one.
 #pragma once
 #include "freestanding/status.h"
 #include "record/sha256.h"
@@ -167,6 +168,10 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
 // What is known of a published record without its payload, its length included.
 enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_record_info *info,
                           struct sov_fault *fault) MUST_CHECK;
+// Whether a transaction of this id exists, with its receipt, which certifies nothing while it is
+// only staged.
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt);
 // The published record that holds the owner's available capability; false when there is none.
 // Published too is which one: what is staged consumes and issues nothing yet.
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record);

@@ -164,15 +164,9 @@ static void fill_maps(struct worm_state *state) {
     }
 }
 
-// Twice the room. The tables are copied; the maps are filled anew, at most half full.
-enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
-    u64 n = state->transactions_capacity;
-    if (state->heads.time < n) return SOV_OK;
-    if (n >= ROWM_TRANSACTIONS_MAX) {
-        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
-                         ROWM_TRANSACTIONS_MAX);
-    }
-    u64 capacity = MAX(2 * n, (u64)TRANSACTIONS_MIN);
+// Room for `capacity` transactions, a power of two. The tables are copied; the maps are filled
+// anew, at most half full.
+static enum sov_status grow(struct worm_state *state, u64 capacity, struct sov_fault *fault) {
     struct worm_state grown = *state;
     usize map_bytes = (usize)(2 * capacity * sizeof(u32));
     grown.records_capacity = grown.transactions_capacity = capacity;
@@ -189,9 +183,10 @@ enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) 
         return fault_set(fault, SOV_ERR_MEMORY, "index of a store: %llu transactions do not fit",
                          capacity);
     }
-    if (n > 0) {
+    if (state->heads.time > 0) {
         memcpy(grown.records, state->records, (usize)state->n_records * sizeof *grown.records);
-        memcpy(grown.transactions, state->transactions, (usize)n * sizeof *grown.transactions);
+        memcpy(grown.transactions, state->transactions,
+               (usize)state->heads.time * sizeof *grown.transactions);
     }
     fill_maps(&grown);
     worm_free(state);
@@ -199,10 +194,61 @@ enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) 
     return SOV_OK;
 }
 
+enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
+    u64 n = state->transactions_capacity;
+    if (state->heads.time < n) return SOV_OK;
+    if (n >= ROWM_TRANSACTIONS_MAX) {
+        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
+                         ROWM_TRANSACTIONS_MAX);
+    }
+    return grow(state, MAX(2 * n, (u64)TRANSACTIONS_MIN), fault);
+}
+
+enum sov_status worm_reserve_all(struct worm_state *state, u64 n, struct sov_fault *fault) {
+    u64 capacity = TRANSACTIONS_MIN;
+    while (capacity < MIN(n, (u64)ROWM_TRANSACTIONS_MAX)) capacity *= 2;
+    return capacity > state->transactions_capacity ? grow(state, capacity, fault) : SOV_OK;
+}
+
 struct worm_heads worm_heads(const struct worm_state *state) {
     struct worm_heads heads = state->heads;
     heads.root = tree_root(&state->tree);
     return heads;
+}
+
+struct rowm_record_info worm_info(const struct worm_state *state, u64 record) {
+    const struct worm_record *r = &state->records[record];
+    return (struct rowm_record_info){
+        .record = record,
+        .owner = r->owner,
+        .epoch = r->epoch,
+        .session = r->session,
+        .parent = r->parent,
+        .source = r->source,
+        .time = r->time,
+        .payload_bytes = r->payload_bytes,
+        .kind = (enum rowm_kind)r->kind,
+        .payload_hash = r->payload_hash,
+        .has_capability = r->capability_state != CAPABILITY_NONE,
+        .available = r->capability_state == CAPABILITY_AVAILABLE,
+        .capability = r->capability,
+    };
+}
+
+struct rowm_receipt worm_receipt(const struct worm_state *state, u64 time) {
+    assert(time >= 1 && time <= state->heads.time);
+    const struct worm_transaction *t = &state->transactions[time - 1];
+    struct rowm_receipt receipt = {
+        .version = RECEIPT_VERSION,
+        .kind = (enum rowm_receipt_kind)t->kind,
+        .txid = t->txid,
+        .payload_hash = t->payload_hash,
+        .hash = t->receipt_hash,
+        .time = time,
+        .record = t->record,
+    };
+    if (time > 1) receipt.previous = state->transactions[time - 2].receipt_hash;
+    return receipt;
 }
 
 // --- making entries ---
@@ -612,12 +658,12 @@ static void apply_receipt(struct worm_state *state, const struct worm_entry *rec
     struct worm_transaction *transaction = &state->transactions[state->heads.time];
     *transaction = (struct worm_transaction){
         .txid = txid_of(certified),
-        .request = worm_request(certified),
         .payload_hash = meta_digest(receipt, RECEIPT_PAYLOAD_HASH_OFF),
         .receipt_hash = meta_digest(receipt, RECEIPT_HASH_OFF),
         .record = is_write ? state->n_records : meta_u64(certified, CLAIM_RECORD_OFF),
         .kind = is_write ? ROWM_WRITE : ROWM_CONSUME,
     };
+    if (!state->is_reader) transaction->request = worm_request(certified);
     *txid_slot(state, &transaction->txid) = (u32)state->heads.time + 1;
     state->heads.time++;
     state->heads.worm = transaction->receipt_hash;
