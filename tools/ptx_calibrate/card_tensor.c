@@ -37,7 +37,9 @@ static u32 random_word(void) {
 }
 static f64 random_unit(void) { return random_word() * 0x1p-32; }
 
-static const enum dtype types[] = {DTYPE_F16, DTYPE_Q4_0, DTYPE_Q8_0};
+static const enum dtype types[] = {DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1,
+                                   DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_Q2_K,
+                                   DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 
 static bool is_half(enum dtype type) { return type == DTYPE_F16 || type == DTYPE_BF16; }
 
@@ -55,6 +57,7 @@ struct shape {
     enum dtype type;
     u32 k, features, tokens;
     bool small;
+    driver_handle kernel; // of type and small
 };
 
 static void launch(const struct shape *shape, device_ptr weight, device_ptr x, device_ptr out,
@@ -80,7 +83,7 @@ static void launch(const struct shape *shape, device_ptr weight, device_ptr x, d
                                                                          : 64;
     u32 grid[3] = {(shape->features + rows - 1) / rows, (shape->tokens + columns - 1) / columns, 1};
     u32 block = shape->small && is_half(shape->type) ? 32 : 128;
-    driver_launch(kernel_of(shape->type, shape->small), grid, block, params);
+    driver_launch(shape->kernel, grid, block, params);
 }
 
 // --- check ---
@@ -147,9 +150,11 @@ static void row_values(enum dtype type, const u8 *row, u32 k, f64 *value, f64 *m
 
 // Section 7 of the contract: what a sum may lose, as a share of the sum of magnitudes.
 static f64 bound_share(enum dtype type, u32 k) {
-    f64 eta = 18 * 0x1p-23, steps = 2, rounded = (k + 255) / 256 + 18;
+    f64 eta = 18 * 0x1p-23, steps = 2, rounded = k / 32;
     if (type == DTYPE_F16) steps = (k + 15) / 16;
     if (type == DTYPE_BF16) steps = 2 * ((k + 15) / 16);
+    bool once = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0;
+    if (!once) rounded *= type == DTYPE_Q2_K ? 4 : 2;
     if (is_half(type)) rounded = 0;
     f64 mma = steps * eta / (1 - steps * eta), gamma = rounded * 0x1p-24 / (1 - rounded * 0x1p-24);
     return mma + gamma + mma * gamma;
@@ -192,7 +197,8 @@ static u32 check(enum dtype type, u32 k, u32 features) {
     for (usize i = 0; i < (usize)k * TOKENS; i++) x[i] = f32_to_f16((f32)(random_unit() * 8 - 4));
     driver_upload(state.weights, weights, row_bytes * features);
     driver_upload(state.x, x, 2 * (usize)k * TOKENS);
-    struct shape shape = {type, k, features, TOKENS, false};
+    driver_handle kernels[2] = {kernel_of(type, false), kernel_of(type, true)};
+    struct shape shape = {type, k, features, TOKENS, false, kernels[0]};
     memset(all, 0xff, out_bytes);
     driver_upload(state.out, all, out_bytes);
     launch(&shape, state.weights, state.x, state.out, 2);
@@ -204,6 +210,7 @@ static u32 check(enum dtype type, u32 k, u32 features) {
         for (u32 first = 0; first + batches[i / 2] <= TOKENS; first += i < 2 ? 1 : 11) {
             shape.tokens = batches[i / 2];
             shape.small = i % 2 == 1;
+            shape.kernel = kernels[i % 2];
             usize bytes = 4 * (usize)features * shape.tokens;
             memset(part, 0xff, bytes);
             driver_upload(state.out, part, bytes);
@@ -273,8 +280,9 @@ static void bench_all(void) {
             {4096, 14336, 16, true}, {4096, 14336, 8, false},    {4096, 14336, 64, false},
             {4096, 14336, 64, true}, {4096, 14336, 2048, false}, {14336, 4096, 2048, false}};
         for (u32 n = 0; n < COUNT_OF(shapes); n++) {
-            struct shape shape = {types[i], shapes[n].k, shapes[n].features, shapes[n].tokens,
-                                  shapes[n].small};
+            struct shape shape = {types[i],           shapes[n].k,
+                                  shapes[n].features, shapes[n].tokens,
+                                  shapes[n].small,    kernel_of(types[i], shapes[n].small)};
             bench(&shape);
         }
     }

@@ -62,7 +62,7 @@ u32 launch_find(const struct launch_case *launch, const char *name) {
 // --- loading ---
 
 static const char *const statement_names[] = {
-    "module", "seed", "let",   "buffer", "plant",    "reference", "fail",   "power",
+    "module", "seed", "let",   "buffer", "plant",    "reference", "fail",    "power",
     "kernel", "grid", "block", "shared", "resident", "param",     "compare", "same"};
 
 static void add_statement(struct launch_set *set, const struct lines *lines) {

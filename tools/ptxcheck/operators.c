@@ -10,7 +10,6 @@
 #include "ops/op.h"
 
 #define ALL_TYPES ELEMENT_LIMIT // a buffer of any type
-#define TENSOR_ROUNDINGS 18     // of a quantised weight inside a group, at the most
 
 static _Noreturn void wrong(const struct operator_call *call, const char *name, const char *what) {
     fail_at(call->set->path, call->statement->line, "%s: %s %s", call->statement->words[1], name,
@@ -394,9 +393,11 @@ static void exact_row(enum dtype type, const u8 *row, u32 k, f64 *value, f64 *ma
 
 // docs/contract.md, section 7: what a sum may lose, as a share of the sum of magnitudes.
 static f64 tensor_share(enum dtype type, u32 k) {
-    f64 eta = 18 * 0x1p-23, steps = 2, rounded = (k + 255) / 256 + TENSOR_ROUNDINGS;
+    f64 eta = 18 * 0x1p-23, steps = 2, rounded = k / 32;
     if (type == DTYPE_F16) steps = (k + 15) / 16;
     if (type == DTYPE_BF16) steps = 2 * ((k + 15) / 16);
+    bool once = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0;
+    if (!once) rounded *= type == DTYPE_Q2_K ? 4 : 2;
     if (!dtype_lookup(type)->quantised) rounded = 0;
     f64 mma = steps * eta / (1 - steps * eta), gamma = rounded * 0x1p-24 / (1 - rounded * 0x1p-24);
     return mma + gamma + mma * gamma;
@@ -411,20 +412,20 @@ static u32 run_gemm_real(const struct operator_call *call, const struct op_table
                          void *scratch) {
     (void)ops;
     (void)scratch;
-    u32 rows = number_of(call, "rows"), k = number_of(call, "k"), output = number_of(call, "output");
+    u32 rows = number_of(call, "rows"), k = number_of(call, "k"),
+        output = number_of(call, "output");
     u32 features = number_of(call, "features"), row_bytes = number_of(call, "row_bytes");
     u32 x_stride = number_of(call, "x_stride"), out_stride = number_of(call, "out_stride");
     enum dtype type = dtype_of(call);
-    const u8 *weight = image(call, "weight", ELEMENT_U8,
-                             extent(features, row_bytes, dtype_row_bytes(type, k)));
+    const u8 *weight =
+        image(call, "weight", ELEMENT_U8, extent(features, row_bytes, dtype_row_bytes(type, k)));
     const u16 *x = image(call, "x", ELEMENT_F16, extent(rows, x_stride, k));
     const f32 *bias = find(call, "bias") ? image(call, "bias", ELEMENT_F32, features) : NULL;
     u32 out_type = output == GEMM_TO_F16 ? ELEMENT_F16 : ELEMENT_F32;
     u8 *out = image(call, "out", out_type, extent(rows, out_stride, features));
     bool wants_slack = find(call, "slack") != NULL;
-    f32 *slack = wants_slack
-                     ? image(call, "slack", ELEMENT_F32, extent(rows, out_stride, features))
-                     : NULL;
+    f32 *slack = wants_slack ? image(call, "slack", ELEMENT_F32, extent(rows, out_stride, features))
+                             : NULL;
     f64 *value = need(k, sizeof(f64)), *magnitude = need(k, sizeof(f64));
     for (u32 r = 0; r < features; r++) {
         exact_row(type, weight + (usize)r * row_bytes, k, value, magnitude);

@@ -1,5 +1,284 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemm of the tensor profile.
+// Operators 4, 5 and 6 in the profile `tensor` (docs/contract.md, section 11): f16 activations times
+// weights read in place, by mma.sync.m16n8k16 with f32 accumulation. Weights are the A operand (16
+// rows), tokens the B operand (8). F16 weights enter as they are; BF16 weights meet an activation
+// that is split into two bf16 numbers; quantised weights become f16 integers in registers, exactly,
+// and scales multiply the f32 sums of their block.
+//
+// T1. Each output is one chain over ascending k, the same in both kernels of a type and whatever
+//     the number of tokens and the place of a row: bytes of a row do not depend on the batch.
+// T2. Every matrix instruction of a type takes the same elements in the same slots. Of quantised
+//     weights slots 2t, 2t + 1, 2t + 8, 2t + 9 of 16 are the elements 4t .. 4t + 3, which are one
+//     word of the raw bytes; of 16-bit weights slot i is element i.
+// T3. Weights begin at a multiple of 16 bytes. Rows of F16 and BF16 do too, and k is a multiple of 8;
+//     rows of quantised weights stand at any even address. Nothing behind a tensor is read: what lies
+//     behind the end of a row is 0 in shared memory, and adds nothing to a sum.
+//
+// gemm_tensor_T is for many tokens, gemm_tensor_T_8 for up to about 16.
+//
+// kernel gemm_tensor_f16
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 128)
+//   block: 128
+//   registers: sm_89 211, sm_90 214, sm_100 210, sm_120 198
+//   shared: 49152
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows too; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_f16_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 32
+//   registers: sm_89 70, sm_90 70, sm_100 74, sm_120 70
+//   shared: 36868
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows too; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_bf16
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 128)
+//   block: 128
+//   registers: sm_89 225, sm_90 228, sm_100 220, sm_120 230
+//   shared: 49152
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows too; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_bf16_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 32
+//   registers: sm_89 66, sm_90 70, sm_100 70, sm_120 70
+//   shared: 36868
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows too; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_0
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 185, sm_90 183, sm_100 186, sm_120 194
+//   shared: 36868
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_0_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 116, sm_90 96, sm_100 96, sm_120 121
+//   shared: 34308
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_1
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 199, sm_90 195, sm_100 200, sm_120 212
+//   shared: 36868
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_1_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 152, sm_90 153, sm_100 151, sm_120 159
+//   shared: 40452
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_0
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 184, sm_90 183, sm_100 185, sm_120 194
+//   shared: 36868
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_0_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 124, sm_90 119, sm_100 118, sm_120 131
+//   shared: 40452
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_1
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 199, sm_90 196, sm_100 200, sm_120 212
+//   shared: 36868
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_1_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 164, sm_90 155, sm_100 155, sm_120 165
+//   shared: 46596
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q8_0
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 183, sm_90 185, sm_100 185, sm_120 194
+//   shared: 45060
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q8_0_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 155, sm_90 124, sm_100 124, sm_120 161
+//   shared: 39428
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q2_k
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 219, sm_90 167, sm_100 223, sm_120 255
+//   shared: 34820
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q2_k_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 176, sm_90 178, sm_100 176, sm_120 181
+//   shared: 28164
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q3_k
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 221, sm_90 215, sm_100 221, sm_120 255
+//   shared: 34820
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q3_k_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 152, sm_90 128, sm_100 128, sm_120 155
+//   shared: 28164
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_k
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 201, sm_90 191, sm_100 198, sm_120 212
+//   shared: 38916
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q4_k_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 157, sm_90 128, sm_100 128, sm_120 161
+//   shared: 34308
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_k
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 201, sm_90 191, sm_100 198, sm_120 212
+//   shared: 43012
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q5_k_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 155, sm_90 144, sm_100 144, sm_120 159
+//   shared: 40452
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q6_k
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 128), ceil(n_tokens / 64)
+//   block: 128
+//   registers: sm_89 207, sm_90 189, sm_100 201, sm_120 229
+//   shared: 47108
+//   roof: operations
+//   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
+//
+// kernel gemm_tensor_q6_k_8
+//   params: power u64, status u64, weight u64, x u64, bias u64, out u64, row_bytes u32, k u32,
+//           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
+//   grid: ceil(features / 16), ceil(n_tokens / 8)
+//   block: 128
+//   registers: sm_89 183, sm_90 168, sm_100 168, sm_120 191
+//   shared: 46596
+//   roof: bytes of weights
+//   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
+//   aligned: weight 16 bytes, rows 2; x 16 bytes; bias 4 bytes; out elements
 #include "macros.inc"
 #include "blocks.inc"
 #include "gemm_output.inc"
