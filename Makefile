@@ -4,7 +4,8 @@
 # make check-full   the same and the long campaigns
 # make windows-objects  everything outside src/platform/, compiled by mingw-w64
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
-# make cuda-bundle  build/cuda_bundle: a check of the CUDA layers, to be carried to a card
+# make cuda-bundle  build/cuda_bundle: checks of the CUDA backend, to be carried to a card
+#                   (there: bash cuda_bundle/run.sh RESULTS [PART...], see tools/cuda_run.sh)
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -58,6 +59,9 @@ ASAN_TESTS := $(patsubst %,$(BUILD)/asan/%,$(TESTS))
 # What tests open in the place of NVIDIA's driver: one of today, and one that lacks an entry point.
 CUDA_STANDINS := $(BUILD)/cuda_standin/libcuda.so.1 $(BUILD)/cuda_standin/old/libcuda.so.1
 
+# What a machine with a card runs (make cuda-bundle).
+CARD_PROGRAMS := $(BUILD)/free/card_cuda $(BUILD)/free/card_model
+
 comma := ,
 .PHONY: all tests check check-full tidy bench bench-cpu install clean
 .DELETE_ON_ERROR:
@@ -65,7 +69,7 @@ comma := ,
 
 all: $(BUILD)/sov $(BUILD)/sov-static
 
-tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(BUILD)/free/card_cuda
+tests: all $(FREE_TESTS) $(ASAN_TESTS) $(BUILD)/sov-asan $(CARD_PROGRAMS)
 
 $(BUILD)/sov: $(FREE_CLI) $(FREE_CORE)
 	@echo '  LINK $@'
@@ -84,8 +88,9 @@ $(BUILD)/free/sim_engine $(BUILD)/asan/sim_engine: TEST_LINK := \
     $(patsubst %,-Wl$(comma)--wrap=platform_%,memory_map memory_map_at thread_start)
 
 # Opens libraries, so it is linked as sov is.
-$(BUILD)/free/test_cuda_driver: FREE_TEST_LINK := $(LINK_DYNAMIC)
-$(BUILD)/free/test_cuda_driver $(BUILD)/asan/test_cuda_driver: | $(CUDA_STANDINS)
+OPENS_LIBRARIES := test_cuda_driver test_cuda_engine
+$(OPENS_LIBRARIES:%=$(BUILD)/free/%): FREE_TEST_LINK := $(LINK_DYNAMIC)
+$(OPENS_LIBRARIES:%=$(BUILD)/free/%) $(OPENS_LIBRARIES:%=$(BUILD)/asan/%): | $(CUDA_STANDINS)
 
 $(FREE_TESTS): $(BUILD)/free/%: $(BUILD)/free/tests/%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
@@ -105,10 +110,27 @@ $(BUILD)/free/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(FREE_FLAGS) $(LEVEL_FLAGS) $(FREE_EXTRA) -MMD -MP -c -o $@ $<
 
+# Where variables live in instrumented kernels takes gcc half of five minutes to find out.
+$(BUILD)/asan/src/cpu/%_avx512.o: ASAN_EXTRA := -fno-var-tracking-assignments
+
 $(BUILD)/asan/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
+
+# --- what the program says of itself in a record (src/cli/record.c) ---
+DIGEST_HEADER := $(BUILD)/generated/digests.h
+KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
+BUILD_SOURCES := $(sort $(wildcard src/*/*.[ch] src/cuda/ptx/* include/*.h)) Makefile
+digest_of = $$(cat $(1) | sha256sum | cut -c1-64)
+$(DIGEST_HEADER): $(BUILD_SOURCES) docs/contract.md
+	@mkdir -p $(@D)
+	@{ echo "#define BUILD_DIGEST \"$(call digest_of,$(BUILD_SOURCES))\""; \
+	   echo "#define CONTRACT_DIGEST \"$(call digest_of,docs/contract.md)\""; \
+	   echo "#define KERNELS_DIGEST \"$(call digest_of,$(KERNEL_SOURCES))\""; } > $@
+
+$(patsubst %,$(BUILD)/%/src/cli/record.o,free asan fuzz cov windows) \
+    $(BUILD)/tidy/src/cli/record.ok $(BUILD)/tidy/cppcheck.ok: $(DIGEST_HEADER)
 
 # --- kernels of the CUDA backend: PTX as C, for one file (tools/embed_ptx.py; needs python3) ---
 PTX_HEADER := $(BUILD)/generated/cuda/ptx_modules.h
@@ -120,22 +142,36 @@ $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
 $(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
     $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
 
-$(CUDA_STANDINS): tests/cuda_standin.c tests/cuda_standin.h
+# It executes kernels by the operators that it brings along, compiled once more for a library.
+STANDIN_SOURCES := tests/cuda_standin.c tests/cuda_standin_kernels.c src/ops/reference.c src/ops/dtype.c \
+                   src/freestanding/math.c $(wildcard src/cpu/*_avx2.c)
+$(BUILD)/standin/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(COMMON) -D_GNU_SOURCE $(STANDIN_FLAGS) -O1 -g -fPIC -shared -fvisibility=hidden \
-	    -Wl,-soname,libcuda.so.1 -o $@ $< -lpthread
-$(BUILD)/cuda_standin/old/libcuda.so.1: STANDIN_FLAGS := -DSTANDIN_OLD
+	@$(CC) $(COMMON) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS
-$(BUILD)/free/card_cuda: $(BUILD)/free/tests/card_cuda.o $(BUILD)/free/tests/test.o $(FREE_CORE)
+$(BUILD)/standin_old/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(COMMON) -D_GNU_SOURCE -DSTANDIN_OLD -O2 -g -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_standin/libcuda.so.1: $(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o)
+$(BUILD)/cuda_standin/old/libcuda.so.1: $(BUILD)/standin_old/tests/cuda_standin.o \
+    $(filter-out %/cuda_standin.o,$(STANDIN_SOURCES:%.c=$(BUILD)/standin/%.o))
+$(CUDA_STANDINS):
+	@mkdir -p $(@D)
+	@echo '  LINK $@'
+	@$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
+
+# For a machine with a card, which needs nothing else: bash cuda_bundle/run.sh RESULTS [PART...]
+$(CARD_PROGRAMS): $(BUILD)/free/card_%: $(BUILD)/free/tests/card_%.o $(BUILD)/free/tests/test.o $(FREE_CORE)
 	@echo '  LINK $@'
 	@$(CC) -o $@ $^ $(LINK_DYNAMIC)
 
 .PHONY: cuda-bundle
-cuda-bundle: $(BUILD)/free/card_cuda
+cuda-bundle: $(CARD_PROGRAMS) $(BUILD)/sov
 	@mkdir -p $(BUILD)/cuda_bundle
-	@cp $< $(BUILD)/cuda_bundle/card_cuda
+	@cp $^ $(BUILD)/cuda_bundle/
+	@strip $(BUILD)/cuda_bundle/*[!h]
 	@cp tools/cuda_run.sh $(BUILD)/cuda_bundle/run.sh
 
 # --- benchmarks: freestanding programs; never part of a test ---
@@ -217,14 +253,14 @@ fuzz-coverage: $(COV_FUZZERS)
 # The checker is hosted; it links the reference operators, which say what kernels must compute.
 PTXCHECK_FLAGS := $(COMMON) -O2 -g -D_GNU_SOURCE
 PTXCHECK_ASAN_FLAGS := $(PTXCHECK_FLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
-PTXCHECK_SOURCES := $(wildcard tools/ptxcheck/*.c) src/ops/reference.c src/ops/dtype.c \
+PTXCHECK_SOURCES := $(filter-out %/conform_main.c,$(wildcard tools/ptxcheck/*.c)) src/ops/reference.c src/ops/dtype.c \
                     src/freestanding/math.c
 PTX_MODULES := $(patsubst src/cuda/ptx/%.ptx.S,$(BUILD)/ptx/%.ptx,$(wildcard src/cuda/ptx/*.ptx.S))
 
 $(BUILD)/ptxcheck-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo '  CC   $@'
-	@$(CC) $(PTXCHECK_FLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(PTXCHECK_FLAGS) $(PTXCHECK_EXTRA) -MMD -MP -c -o $@ $<
 
 $(BUILD)/ptxcheck-asan-objects/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -239,6 +275,20 @@ $(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan-objects/%.
 	@echo '  LINK $@'
 	@$(CC) $(PTXCHECK_ASAN_FLAGS) -o $@ $^ -lm
 
+# The cases of sov conform on the interpreter: conform_main.c is the program, over platform_start.
+PTXCHECK_CONFORM_SOURCES := \
+    $(addprefix tools/ptxcheck/,conform_main.c decode.c exec_convert.c exec_float.c exec_integer.c \
+      exec_memory.c exec_warp.c jobs.c machine.c memory.c parse.c race.c text_file.c) \
+    src/engine/conform.c src/engine/conform_cases.c src/cuda/cuda_driver.c src/cuda/cuda_kernels.c \
+    $(wildcard src/record/sha256*.c src/freestanding/[!m]*.c) src/freestanding/math.c \
+    src/ops/reference.c src/ops/dtype.c src/platform/platform.c src/platform/hosted.c
+$(BUILD)/ptxcheck-objects/src/cuda/cuda_kernels.o: $(PTX_HEADER)
+$(BUILD)/ptxcheck-objects/src/platform/hosted.o: PTXCHECK_EXTRA := -U_GNU_SOURCE
+
+$(BUILD)/ptxcheck-conform: $(PTXCHECK_CONFORM_SOURCES:%.c=$(BUILD)/ptxcheck-objects/%.o)
+	@echo '  LINK $@'
+	@$(CC) -o $@ $^ -lm -lpthread
+
 # Line markers stay, so that every report names a line of the source.
 $(BUILD)/ptx/%.ptx: src/cuda/ptx/%.ptx.S
 	@mkdir -p $(@D)
@@ -246,7 +296,7 @@ $(BUILD)/ptx/%.ptx: src/cuda/ptx/%.ptx.S
 
 .PHONY: ptxcheck ptx-modules
 ptx-modules: $(PTX_MODULES)
-ptxcheck: $(BUILD)/ptxcheck $(BUILD)/ptxcheck-asan $(PTX_MODULES)
+ptxcheck: $(BUILD)/ptxcheck $(BUILD)/ptxcheck-asan $(BUILD)/ptxcheck-conform $(PTX_MODULES)
 	@python3 tools/ptxcheck.py
 
 check:

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for NVIDIA's libcuda.so.1: it keeps books on every object, copies bytes for real,
-// records launches without executing them, and can fail any call by its number. What it does on
-// purpose because the real one may: it uses libc (malloc, errno, threads, vector registers on an
-// aligned stack), and its cuInit leaves flush-to-zero on.
+// records launches, and can fail any call by its number. When it is told so it executes launches by
+// the CPU's operators (cuda_standin_kernels.c), and does what is in a stream as late as it may.
+// What it does on purpose because the real one may: it uses libc (malloc, errno, threads, vector
+// registers on an aligned stack), its cuInit leaves flush-to-zero on, and addresses of the card are
+// none of the host's.
 //
 // A call that releases something releases it even when it is told to fail: so do drivers that
 // report an earlier error at that point.
 //
 // With STANDIN_OLD it lacks cuGraphInstantiateWithFlags. The environment may set STANDIN_VERSION,
-// STANDIN_DEVICES and STANDIN_CAPABILITY for tests that only see a program's output.
+// STANDIN_DEVICES, STANDIN_CAPABILITY, STANDIN_MEMORY (MiB), STANDIN_EXECUTE (1: by the reference
+// operators, 2: by AVX2's), STANDIN_DEFERRED, STANDIN_FAIL (the call that fails, and all after it)
+// and STANDIN_PLANT (a kernel that computes wrongly, see cuda_standin_kernels.c) for tests that
+// only see a program's output.
 #include "cuda_standin.h"
 #include <errno.h>
 #include <pthread.h>
@@ -27,17 +32,41 @@ enum {
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     INVALID_PTX = 218,
-    NOT_FOUND = 500
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700
+};
+
+// Added to where memory of the card lies in the host: a pointer made of it is none.
+#define CARD_BIAS 0x5a0000000000ull
+#define MEMORY_ALIGN 256
+
+// What is put into a stream.
+enum action_kind { COPY, FILL, LAUNCH, RECORD, WAIT_EVENT };
+struct action {
+    enum action_kind kind;
+    u64 to, from; // addresses
+    size_t bytes;
+    u8 value;
+    struct object *event;
+    struct standin_launch launch;
+    struct action *next;
+};
+struct actions {
+    struct action *first, *last;
 };
 
 struct object {
     enum kind kind;
     bool is_live;
-    size_t bytes;          // of memory
-    void *memory;          // or the text of a module
-    struct object *parent; // of a function
-    u32 n_launches;        // of a graph; of a stream that is being captured
+    size_t bytes;            // of memory
+    void *memory;            // or the text of a module
+    struct object *parent;   // of a function
+    struct actions actions;  // of a graph; of a stream, what is not done yet
+    struct actions captured; // of a stream that is being captured
     bool is_capturing;
+    struct object *stream;          // of an event that is not reached yet
+    int result;                     // of a stream: the first action that failed
     struct standin_launch declared; // of a function: name, parameters and their sizes
     struct object *next;
 };
@@ -65,10 +94,21 @@ static int number_of(const char *variable, int otherwise) {
     return text == NULL ? otherwise : atoi(text);
 }
 
+static void free_actions(struct actions *actions) {
+    while (actions->first != NULL) {
+        struct action *next = actions->first->next;
+        free(actions->first);
+        actions->first = next;
+    }
+    actions->last = NULL;
+}
+
 void standin_reset(const struct standin_config *wanted) {
     while (objects != NULL) {
         struct object *next = objects->next;
         if (objects->is_live) free(objects->memory);
+        free_actions(&objects->actions);
+        free_actions(&objects->captured);
         free(objects);
         objects = next;
     }
@@ -80,6 +120,12 @@ void standin_reset(const struct standin_config *wanted) {
         config.n_devices = number_of("STANDIN_DEVICES", config.n_devices);
         config.major = capability / 10;
         config.minor = capability % 10;
+        config.memory_bytes = (u64)number_of("STANDIN_MEMORY", 1) << 20;
+        config.executes = number_of("STANDIN_EXECUTE", 0) > 0;
+        config.is_fast = number_of("STANDIN_EXECUTE", 0) > 1;
+        config.deferred = (u32)number_of("STANDIN_DEFERRED", 0);
+        config.fail_call = (u32)number_of("STANDIN_FAIL", 0);
+        config.is_sticky = config.fail_call != 0;
     }
     report = (struct standin_report){0};
     is_ready = true;
@@ -142,15 +188,22 @@ static int release(const char *entry, void *handle, enum kind kind) {
     object->is_live = false;
     free(object->memory);
     object->memory = NULL;
+    free_actions(&object->actions);
+    free_actions(&object->captured);
     report.n_live--;
     return result;
+}
+
+static u64 address_of(const struct object *object) {
+    return (u64)(usize)object->memory + (object->kind == MEMORY ? CARD_BIAS : 0);
 }
 
 // The live memory that holds the whole range.
 static struct object *memory_at(u64 address, size_t bytes, enum kind kind) {
     for (struct object *object = objects; object != NULL; object = object->next) {
-        u64 start = (u64)(usize)object->memory;
-        if (object->kind == kind && object->is_live && address >= start && bytes <= object->bytes &&
+        if (object->kind != kind || !object->is_live) continue;
+        u64 start = address_of(object);
+        if (address >= start && bytes <= object->bytes &&
             address - start <= object->bytes - bytes) {
             return object;
         }
@@ -158,19 +211,113 @@ static struct object *memory_at(u64 address, size_t bytes, enum kind kind) {
     return NULL;
 }
 
+static void *host_of(const struct object *object, u64 address) {
+    return (u8 *)object->memory + (address - address_of(object));
+}
+
+void *standin_memory(u64 address, u64 bytes) {
+    struct object *object = memory_at(address, bytes, MEMORY);
+    if (object == NULL) object = memory_at(address, bytes, PINNED);
+    if (object != NULL) return host_of(object, address);
+    (void)misuse("cuLaunchKernel", "a kernel outside of memory");
+    return NULL;
+}
+
 static struct object *new_memory(enum kind kind, size_t bytes) {
     struct object *object = new_object(kind);
     object->bytes = bytes;
-    object->memory = malloc(bytes);
+    object->memory = aligned_alloc(MEMORY_ALIGN, (bytes + MEMORY_ALIGN - 1) & ~(size_t)255);
     memset(object->memory, 0xa5, bytes);
     return object;
 }
 
 static int free_memory(const char *entry, u64 address, enum kind kind) {
     struct object *object = memory_at(address, 1, kind);
-    if (object != NULL && (u64)(usize)object->memory != address) object = NULL;
+    if (object != NULL && address_of(object) != address) object = NULL;
     if (object != NULL && kind == MEMORY) used_bytes -= object->bytes;
     return release(entry, object, kind);
+}
+
+// --- streams do their work ---
+
+// The params struct of the kernel: members in order, each at a multiple of its size.
+static int execute(const struct standin_launch *launch) {
+    u8 params[STANDIN_PARAMS_MAX * sizeof(u64)] = {0};
+    u64 off = 0;
+    for (u32 i = 0; i < launch->n_params; i++) {
+        u64 bytes = launch->param_bytes[i];
+        off = (off + bytes - 1) / bytes * bytes;
+        memcpy(params + off, &launch->params[i], bytes);
+        off += bytes;
+    }
+    return standin_execute(launch, params, config.is_fast) ? OK : ILLEGAL_ADDRESS;
+}
+
+static int act(struct object *stream, const struct action *action) {
+    struct object *to = memory_at(action->to, action->bytes, MEMORY);
+    struct object *from = memory_at(action->from, action->bytes, MEMORY);
+    if (to == NULL) to = memory_at(action->to, action->bytes, PINNED);
+    if (from == NULL) from = memory_at(action->from, action->bytes, PINNED);
+    switch (action->kind) {
+    case COPY:
+        if (to == NULL || from == NULL) return misuse("copy", "memory that was freed meanwhile");
+        memmove(host_of(to, action->to), host_of(from, action->from), action->bytes);
+        return OK;
+    case FILL:
+        if (to == NULL) return misuse("fill", "memory that was freed meanwhile");
+        memset(host_of(to, action->to), action->value, action->bytes);
+        return OK;
+    case LAUNCH: {
+        report.n_launches++;
+        int result = config.executes ? execute(&action->launch) : OK;
+        if (config.stop_word != NULL && report.n_launches == config.stop_at_launch) {
+            *config.stop_word = 1;
+        }
+        return result;
+    }
+    case RECORD:
+        if (action->event->stream == stream) action->event->stream = NULL;
+        return OK;
+    case WAIT_EVENT: return OK; // done by run_stream
+    }
+    return OK;
+}
+
+// Does the first n actions of the stream. What an event of another stream waits for comes first.
+static void run_stream(struct object *stream, u32 n) {
+    while (n-- > 0 && stream->actions.first != NULL) {
+        struct action *action = stream->actions.first;
+        if (action->kind == WAIT_EVENT) {
+            while (action->event->stream != NULL) run_stream(action->event->stream, 1);
+        }
+        stream->actions.first = action->next;
+        if (stream->actions.first == NULL) stream->actions.last = NULL;
+        int result = act(stream, action);
+        if (stream->result == OK) stream->result = result;
+        free(action);
+    }
+}
+
+static void append(struct actions *actions, const struct action *action) {
+    struct action *copy = malloc(sizeof *copy);
+    *copy = *action;
+    copy->next = NULL;
+    *(actions->first == NULL ? &actions->first : &actions->last->next) = copy;
+    actions->last = copy;
+}
+
+static void put(struct object *stream, const struct action *action) {
+    append(stream->is_capturing ? &stream->captured : &stream->actions, action);
+    if (config.deferred == 0) run_stream(stream, ~0u);
+}
+
+// Errors of what a stream did come out of every call from then on, as with a card.
+static int finish(struct object *stream, u32 n) {
+    for (struct object *object = objects; object != NULL; object = object->next) {
+        if (object->kind == STREAM && object->is_live && object != stream) run_stream(object, ~0u);
+    }
+    run_stream(stream, n);
+    return stream->result;
 }
 
 // --- the driver ---
@@ -380,7 +527,7 @@ int cuMemAlloc_v2(u64 *address, size_t bytes) {
     if (bytes == 0) return MISUSE("no bytes");
     if (bytes > config.memory_bytes - used_bytes) return OUT_OF_MEMORY;
     used_bytes += bytes;
-    *address = (u64)(usize)new_memory(MEMORY, bytes)->memory;
+    *address = address_of(new_memory(MEMORY, bytes));
     return OK;
 }
 
@@ -410,12 +557,11 @@ static int move(const char *entry, u64 to, enum kind to_kind, u64 from, enum kin
                 size_t bytes, void *stream) {
     int result = begin(entry);
     if (result != OK) return result;
-    struct object *target = memory_at(to, bytes, to_kind);
-    struct object *source = memory_at(from, bytes, from_kind);
     if (!is_live(stream, STREAM)) return misuse(entry, "no stream");
-    if (target == NULL || source == NULL) return misuse(entry, "a range outside of memory");
-    memmove((u8 *)target->memory + (to - (u64)(usize)target->memory),
-            (u8 *)source->memory + (from - (u64)(usize)source->memory), bytes);
+    if (memory_at(to, bytes, to_kind) == NULL || memory_at(from, bytes, from_kind) == NULL) {
+        return misuse(entry, "a range outside of memory");
+    }
+    put(stream, &(struct action){.kind = COPY, .to = to, .from = from, .bytes = bytes});
     return OK;
 }
 
@@ -439,7 +585,7 @@ int cuMemsetD8Async(u64 address, u8 value, size_t bytes, void *stream) {
     BEGIN;
     struct object *object = memory_at(address, bytes, MEMORY);
     if (object == NULL || !is_live(stream, STREAM)) return MISUSE("no memory or stream");
-    memset((u8 *)object->memory + (address - (u64)(usize)object->memory), value, bytes);
+    put(stream, &(struct action){.kind = FILL, .to = address, .bytes = bytes, .value = value});
     return OK;
 }
 
@@ -460,13 +606,27 @@ EXPORT int cuStreamSynchronize(void *stream);
 int cuStreamSynchronize(void *stream) {
     BEGIN;
     if (!is_live(stream, STREAM)) return MISUSE("no stream");
-    return ((struct object *)stream)->is_capturing ? MISUSE("a wait while capturing") : OK;
+    if (((struct object *)stream)->is_capturing) return MISUSE("a wait while capturing");
+    return finish(stream, ~0u);
+}
+
+EXPORT int cuStreamQuery(void *stream);
+int cuStreamQuery(void *stream) {
+    BEGIN;
+    struct object *object = stream;
+    if (!is_live(stream, STREAM)) return MISUSE("no stream");
+    if (object->is_capturing) return MISUSE("a query while capturing");
+    int result = finish(object, config.deferred);
+    return result == OK && object->actions.first != NULL ? NOT_READY : result;
 }
 
 EXPORT int cuStreamWaitEvent(void *stream, void *event, u32 flags);
 int cuStreamWaitEvent(void *stream, void *event, u32 flags) {
     BEGIN;
     if (!is_live(stream, STREAM) || !is_live(event, EVENT)) return MISUSE("no stream or event");
+    if (((struct object *)event)->stream != stream) {
+        put(stream, &(struct action){.kind = WAIT_EVENT, .event = event});
+    }
     return flags == 0 ? OK : INVALID_VALUE;
 }
 
@@ -483,13 +643,19 @@ int cuEventDestroy_v2(void *event) { return release(__func__, event, EVENT); }
 EXPORT int cuEventRecord(void *event, void *stream);
 int cuEventRecord(void *event, void *stream) {
     BEGIN;
-    return is_live(event, EVENT) && is_live(stream, STREAM) ? OK : MISUSE("no event or stream");
+    if (!is_live(event, EVENT) || !is_live(stream, STREAM)) return MISUSE("no event or stream");
+    ((struct object *)event)->stream = stream;
+    put(stream, &(struct action){.kind = RECORD, .event = event});
+    return OK;
 }
 
 EXPORT int cuEventSynchronize(void *event);
 int cuEventSynchronize(void *event) {
     BEGIN;
-    return is_live(event, EVENT) ? OK : MISUSE("no event");
+    if (!is_live(event, EVENT)) return MISUSE("no event");
+    struct object *object = event;
+    while (object->stream != NULL) run_stream(object->stream, 1);
+    return OK;
 }
 
 EXPORT int cuEventElapsedTime(float *ms, void *first, void *last);
@@ -506,7 +672,6 @@ int cuStreamBeginCapture_v2(void *stream, int mode) {
     struct object *object = stream;
     if (object->is_capturing) return MISUSE("captures already");
     object->is_capturing = true;
-    object->n_launches = 0;
     return OK;
 }
 
@@ -518,9 +683,13 @@ int cuStreamEndCapture(void *stream, void **graph) {
     if (!object->is_capturing) return MISUSE("does not capture");
     object->is_capturing = false; // whatever the result
     *graph = NULL;
-    if (result != OK) return result;
+    if (result != OK) {
+        free_actions(&object->captured);
+        return result;
+    }
     struct object *made = new_object(GRAPH);
-    made->n_launches = object->n_launches;
+    made->actions = object->captured;
+    object->captured = (struct actions){0};
     *graph = made;
     return OK;
 }
@@ -534,7 +703,10 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, u64 flags) {
     BEGIN;
     if (!is_live(graph, GRAPH) || flags != 0) return MISUSE("no graph");
     struct object *made = new_object(GRAPH_EXEC);
-    made->n_launches = ((struct object *)graph)->n_launches;
+    const struct object *described = graph;
+    for (const struct action *a = described->actions.first; a != NULL; a = a->next) {
+        append(&made->actions, a);
+    }
     *exec = made;
     return OK;
 }
@@ -547,7 +719,9 @@ EXPORT int cuGraphLaunch(void *exec, void *stream);
 int cuGraphLaunch(void *exec, void *stream) {
     BEGIN;
     if (!is_live(exec, GRAPH_EXEC) || !is_live(stream, STREAM)) return MISUSE("no graph or stream");
-    report.n_launches += ((struct object *)exec)->n_launches;
+    struct object *object = exec;
+    report.n_graph_launches++;
+    for (const struct action *a = object->actions.first; a != NULL; a = a->next) put(stream, a);
     return OK;
 }
 
@@ -568,7 +742,6 @@ int cuLaunchKernel(void *function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block
         memcpy(&launch.params[i], params[i], launch.param_bytes[i]);
     }
     report.launch = launch;
-    struct object *object = stream;
-    *(object->is_capturing ? &object->n_launches : &report.n_launches) += 1;
+    put(stream, &(struct action){.kind = LAUNCH, .launch = launch});
     return OK;
 }

@@ -14,6 +14,12 @@ struct standin_config {
     int fail_result;                      // with this
     bool is_sticky;                       // and so do all after it, as with a lost device
     bool refuses_ptx;
+    bool executes;  // kernels compute, by the reference operators; else launches are recorded only
+    bool is_fast;   // by those of the CPU's AVX2 level
+    u32 deferred;   // 0: what is put into a stream is done at once. Else at waits, and so many
+                    // actions at each cuStreamQuery
+    u32 *stop_word; // is set to 1 when so many launches have been executed
+    u32 stop_at_launch;
 };
 
 struct standin_launch {
@@ -29,6 +35,7 @@ struct standin_report {
     char misuse[128];             // the first
     char failed_entry[64];        // the entry point of the call that failed first
     u32 n_launches;               // executed: not those of a graph that was not launched
+    u32 n_graph_launches;         // cuGraphLaunch
     struct standin_launch launch; // the last that was given
     u32 n_threads;                // started by the driver
     bool signals_were_held;       // in those
@@ -37,3 +44,11 @@ struct standin_report {
 // Forgets all; NULL means a driver and a card of today. Objects must have been released.
 typedef void standin_reset_function(const struct standin_config *config);
 typedef const struct standin_report *standin_report_function(void);
+
+// --- between cuda_standin.c and cuda_standin_kernels.c ---
+// The host's memory behind a range of the card's; NULL, after a note of it, when the range is not
+// in one allocation.
+void *standin_memory(u64 address, u64 bytes);
+// Executes a launch. `params` is the kernel's struct of cuda_kernels.h. False when it read or wrote
+// what is no memory, or is a kernel that is not known.
+bool standin_execute(const struct standin_launch *launch, const void *params, bool is_fast);

@@ -7,7 +7,11 @@
 //   blocks are conserved, each with as many owners as references; states are sound
 //   every event has the number after the one before, and the digest it has when its request runs
 //     alone and undisturbed: so nothing is lost, repeated, published early or changed
-//   a sequence ends once, for a reason that there was
+//   a sequence ends once, for a reason that there was; what the store learns of its end is what it
+//     learns when the request runs alone
+//
+// Some requests are interrupted and go on later from a checkpoint that was durable, in the same
+// engine or in another, and repeat what came after it.
 //
 // and in the end all blocks are free and no checkpoint is left. SEEDS=n and STEPS=n set how much;
 // SEED=n runs one seed.
@@ -30,9 +34,19 @@ struct expectation { // of a request that runs alone
     u32 n_tokens, n_events;
     u32 tokens[CONTEXT];
     struct sha256_digest digests[CONTEXT + 2]; // by event number
+    struct sha256_digest record;               // of what the store learns of its end
     enum finish_reason finish;
 };
 static struct expectation pool[POOL];
+
+// The newest checkpoint of each request that the store has, of any run; and those on their way.
+#define SAVED_BYTES_MAX (1u << 17)
+struct saved {
+    struct checkpoint_id id;
+    usize n;
+    u8 bytes[SAVED_BYTES_MAX];
+};
+static struct saved durable[POOL], begun[POOL][CHECKPOINT_FINISH];
 
 // A request in flight, or not.
 struct flight {
@@ -40,6 +54,8 @@ struct flight {
     u32 n_events, n_tokens;
     bool was_cancelled;
     u64 deadline_ns;
+    bool was_recorded; // its end, with these bytes
+    struct sha256_digest record;
 };
 
 // --- the simulated world ---
@@ -57,6 +73,7 @@ struct world {
     u32 n_in_flight;
     u64 n_ended[FINISH_FAILED + 1];
     u64 n_steps, n_rows, n_swaps, n_spills, n_shared, n_checkpoints, n_copied;
+    u64 n_resumed, n_recorded;
 };
 static struct world world;
 
@@ -79,6 +96,11 @@ static enum sov_status store_begin(void *context, const struct checkpoint_id *id
     if (draws_fault(w)) return fault_set(fault, SOV_ERR_IO, "simulated: begin");
     w->memory.delay = w->delay_max == 0 ? 0 : test_random_below(&w->random, w->delay_max);
     struct checkpoint_store memory = checkpoint_memory_store(&w->memory);
+    struct saved *saved = &begun[id->sequence_id - FIRST_ID][id->kind];
+    assert(bytes.len <= SAVED_BYTES_MAX && id->kind < CHECKPOINT_FINISH);
+    saved->id = *id;
+    saved->n = bytes.len;
+    memcpy(saved->bytes, bytes.data, bytes.len);
     return memory.begin(memory.context, id, bytes, fault);
 }
 
@@ -88,7 +110,24 @@ static enum sov_status store_poll(void *context, const struct checkpoint_id *id,
     struct world *w = context;
     if (draws_fault(w)) return fault_set(fault, SOV_ERR_IO, "simulated: poll");
     struct checkpoint_store memory = checkpoint_memory_store(&w->memory);
-    return memory.poll(memory.context, id, progress, receipt, fault);
+    enum sov_status status = memory.poll(memory.context, id, progress, receipt, fault);
+    if (status == SOV_OK && *progress == CHECKPOINT_DURABLE) {
+        const struct saved *saved = &begun[id->sequence_id - FIRST_ID][id->kind];
+        assert(saved->id.n_tokens == id->n_tokens);
+        durable[id->sequence_id - FIRST_ID] = *saved;
+    }
+    return status;
+}
+
+static enum sov_status store_finish(void *context, const struct checkpoint_id *id, struct str bytes,
+                                    struct sov_fault *fault) {
+    struct flight *f = &world.flights[id->sequence_id - FIRST_ID];
+    struct payload_checkpoint end;
+    (void)context;
+    CHECK(payload_checkpoint_read(bytes, &end, fault) == SOV_OK && end.kind == PAYLOAD_FINISH);
+    f->was_recorded = true;
+    f->record = sha256_of(bytes);
+    return SOV_OK;
 }
 
 static void store_forget(void *context, const struct checkpoint_id *id) {
@@ -105,6 +144,7 @@ static struct engine *open_engine(struct engine_config config,
     struct sov_fault fault = {0};
     config.context = CONTEXT;
     config.n_threads = 1;
+    config.kv_full = true;
     config.backend = backend;
     config.tokenizer = tiny.vocabulary.tokenizer;
     enum sov_status status = engine_config_resolve(&config, &tiny.model, &fault);
@@ -140,17 +180,35 @@ static void draw_request(struct expectation *e, u32 i, struct test_random *rando
     e->request.sampling.seed = i;
     if (i % 8 == 1) e->request.sampling.repeat_penalty = 1.1f;
     if (i % 8 == 3) e->request.sampling.top_k = 0;
+    if (i % 7 == 2) e->request.kv_form = PAYLOAD_KV_FULL;
+    if (i % 7 == 4) e->request.kv_form = PAYLOAD_KV_TOKENS;
+}
+
+static enum sov_status record_alone(void *context, const struct checkpoint_id *id, struct str bytes,
+                                    struct sov_fault *fault) {
+    (void)context;
+    (void)fault;
+    pool[id->sequence_id - FIRST_ID].record = sha256_of(bytes);
+    return SOV_OK;
 }
 
 // Runs each request of the pool alone, undisturbed, without sharing.
 static void make_pool(const struct engine_backend *backend) {
+    static u8 room[4096] __attribute__((aligned(64)));
+    struct checkpoint_memory memory;
+    struct arena arena = arena_over(room, sizeof room);
+    struct sov_fault ignored = {0};
+    enum sov_status created = checkpoint_memory_create(&memory, 4, 0, &arena, &ignored);
+    assert(created == SOV_OK);
+    struct checkpoint_store store = checkpoint_memory_store(&memory);
+    store.finish = record_alone;
     struct test_random random = {20240501};
     memset(pool, 0, sizeof pool);
     for (u32 i = 0; i < POOL; i++) {
         struct expectation *e = &pool[i];
         draw_request(e, i, &random);
-        struct engine *engine =
-            open_engine((struct engine_config){.no_prefix_sharing = true}, backend);
+        struct engine *engine = open_engine(
+            (struct engine_config){.no_prefix_sharing = true, .store = &store}, backend);
         engine_sequence sequence;
         struct sov_fault fault = {0};
         CHECK(engine_submit(engine, &e->request, &sequence, &fault) == SOV_OK);
@@ -181,6 +239,10 @@ static void check_end(const struct flight *f, const struct expectation *e,
         CHECK_MSG(finish == e->finish && f->n_tokens == e->n_tokens && f->n_events == e->n_events,
                   "seed %llu: request %llu ended with %u tokens of %u", world.seed, e->request.id,
                   f->n_tokens, e->n_tokens);
+        CHECK_MSG(f->was_recorded && sha256_equal(&f->record, &e->record),
+                  "seed %llu: request %llu: the store learns of another end", world.seed,
+                  e->request.id);
+        world.n_recorded++;
         break;
     case FINISH_CANCEL: CHECK(f->was_cancelled); break;
     case FINISH_DEADLINE: CHECK(f->deadline_ns != 0 && world.now_ns >= f->deadline_ns); break;
@@ -254,13 +316,25 @@ static void maybe_submit(struct engine *engine, bool deadlines) {
     }
     request.deadline_ns = deadline;
     struct sov_fault fault = {0};
+    struct payload_checkpoint history;
+    const struct saved *saved = &durable[i];
+    if (saved->n > 0 && test_random_below(&world.random, 2) == 0) {
+        CHECK(payload_checkpoint_read((struct str){saved->bytes, saved->n}, &history, &fault) ==
+              SOV_OK);
+        request.history = &history;
+        request.history_hash = sha256_of((struct str){saved->bytes, saved->n});
+    }
     bool room = engine_room(engine) > 0;
     engine_sequence sequence = 0;
     enum sov_status status = engine_submit(engine, &request, &sequence, &fault);
-    CHECK(status == (room ? SOV_OK : SOV_ERR_STATE));
+    CHECK_MSG(status == (room ? SOV_OK : SOV_ERR_STATE), "%s", fault.message);
     if (!room) return;
     *f = (struct flight){.sequence = sequence, .deadline_ns = deadline};
     world.n_in_flight++;
+    if (request.history == NULL) return;
+    f->n_events = (u32)history.event_number;
+    f->n_tokens = f->n_events > 0 ? f->n_events - 1 : 0;
+    world.n_resumed += f->n_tokens > 0;
 }
 
 static void maybe_cancel(struct engine *engine) {
@@ -269,7 +343,11 @@ static void maybe_cancel(struct engine *engine) {
         engine_cancel(engine, 12345678); // nobody
         return;
     }
-    engine_cancel(engine, f->sequence);
+    if (test_random_below(&world.random, 2) == 0) {
+        engine_interrupt(engine, f->sequence);
+    } else {
+        engine_cancel(engine, f->sequence);
+    }
     f->was_cancelled = true;
 }
 
@@ -302,7 +380,13 @@ static struct engine *begin_world(u64 seed, struct engine_config config,
     assert(status == SOV_OK);
     world.seed = seed;
     world.retries = config.retries;
-    world.store = (struct checkpoint_store){&world, store_begin, store_poll, store_forget};
+    world.store = (struct checkpoint_store){
+        .context = &world,
+        .begin = store_begin,
+        .poll = store_poll,
+        .forget = store_forget,
+        .finish = store_finish,
+    };
     config.store = &world.store;
     config.probe = probe;
     config.probe_context = &world;
@@ -382,6 +466,7 @@ static void open_world(bool poisonous) {
     memset(&stub, 0, sizeof stub);
     stub.poisonous = poisonous;
     memset(&world, 0, sizeof world);
+    for (u32 i = 0; i < POOL; i++) durable[i].n = 0;
 }
 
 static void seeds(void) {
@@ -405,7 +490,10 @@ static void seeds(void) {
               world.n_ended[FINISH_STOP], world.n_ended[FINISH_LENGTH],
               world.n_ended[FINISH_CANCEL], world.n_ended[FINISH_DEADLINE],
               world.n_ended[FINISH_FAILED]);
+    test_note("%llu ends as alone, %llu went on from a checkpoint", world.n_recorded,
+              world.n_resumed);
     if (n_seeds >= 50) { // everything has happened
+        CHECK(world.n_recorded > 1000 && world.n_resumed > 100);
         CHECK(world.n_swaps > 100 && world.n_spills > 10 && world.n_shared > 1000);
         CHECK(world.n_checkpoints > 100 && world.n_copied > 10);
         for (u32 i = FINISH_STOP; i <= FINISH_FAILED; i++) CHECK(world.n_ended[i] > 10);

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running the program under test: paths, models, and one call per command. Tests that need what is
-not there skip aloud."""
+not there skip aloud. Whoever imports this has a state folder of his own."""
+import atexit
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ BUILD = ROOT / "build"
 SOV = BUILD / "sov"
 GOLDEN = Path(os.environ.get("SOV_TEST_GOLDEN", ROOT.parent / "shared/golden"))
 FULL = "SOV_TEST_FULL" in os.environ
+# Records of test runs, and digests of models, are not the user's; every program started inherits it.
+STATE = Path(tempfile.mkdtemp(prefix="sov-state-"))
+os.environ["XDG_STATE_HOME"] = str(STATE)
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 VARIABLES = {"smollm2": "SOV_MODEL", "gemma3": "SOV_MODEL_GEMMA"}
 
 

@@ -73,5 +73,5 @@ static inline enum sov_status stub_forward(void *context, const struct cpu_batch
 }
 
 static inline struct engine_backend stub_backend(struct stub *stub) {
-    return (struct engine_backend){stub, stub_forward};
+    return (struct engine_backend){.context = stub, .forward = stub_forward};
 }

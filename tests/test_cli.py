@@ -15,7 +15,7 @@ import chat_models
 import sov
 
 COMMANDS = ["run", "chat", "template", "tokenize", "detokenize", "logits", "perplexity", "bench",
-            "trace", "inspect", "batch", "events", "version"]
+            "trace", "inspect", "batch", "events", "conform", "version"]
 
 
 def test_help():

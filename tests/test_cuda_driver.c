@@ -4,14 +4,8 @@
 // is under test too. `test_cuda_driver probe` opens the driver that the loader finds and prints
 // what it is or why not (tests/test_cuda_driver.py).
 #include "cuda/cuda_kernels.h"
-#include "cuda_standin.h"
 #include "freestanding/mem.h"
-#include "test.h"
-
-static const struct platform_start *program_start;
-static char standin_path[512], old_path[512];
-static standin_reset_function *standin_reset;
-static standin_report_function *standin_report;
+#include "standin.h"
 
 static const struct standin_config good = {
     .version = 12040,
@@ -23,25 +17,9 @@ static const struct standin_config good = {
     .fail_result = 719,
 };
 
-static bool contains(const char *text, const char *part) {
-    struct str t = str_from_z(text), p = str_from_z(part);
-    for (usize i = 0; i + p.len <= t.len; i++) {
-        if (str_starts_with((struct str){t.data + i, t.len - i}, p)) return true;
-    }
-    return false;
-}
-
 static enum sov_status open_standin(struct cuda_driver *driver, struct sov_fault *fault) {
     struct cuda_options options = {.library = standin_path};
     return cuda_driver_open(driver, program_start, &options, fault);
-}
-
-// Nothing is left, and no call was given what it should not have been.
-static void check_books(const char *where) {
-    const struct standin_report *report = standin_report();
-    CHECK_MSG(report->n_live == 0, "%s: %u objects left", where, report->n_live);
-    CHECK_MSG(report->n_misuses == 0, "%s: %u misuses, %s", where, report->n_misuses,
-              report->misuse);
 }
 
 // --- opening ---
@@ -482,37 +460,9 @@ static int probe(void) {
     return status_exit_code(status);
 }
 
-static bool find_standin(void) {
-    struct platform_library library = {0};
-    struct sov_fault fault = {0};
-    void *reset = NULL, *report = NULL;
-    enum sov_status status = platform_library_open(program_start, standin_path, &library, &fault);
-    if (status == SOV_OK) {
-        status = platform_library_symbol(&library, "standin_reset", &reset, &fault);
-    }
-    if (status == SOV_OK) {
-        status = platform_library_symbol(&library, "standin_report", &report, &fault);
-    }
-    if (status != SOV_OK) {
-        test_note("%s", fault.message);
-        return false;
-    }
-    memcpy(&standin_reset, &reset, sizeof reset);
-    memcpy(&standin_report, &report, sizeof report);
-    return true;
-}
-
 int program_main(const struct platform_start *start) {
-    program_start = start;
+    program_start = start; // for probe, which needs no stand-in
     if (start->n_args > 1 && str_equal(str_from_z(start->args[1]), STR("probe"))) return probe();
-    // The program is BUILD/FLAVOUR/test_cuda_driver, the stand-ins are in BUILD/cuda_standin.
-    struct str folder = str_from_z(start->args[0]);
-    for (u32 n = 0; folder.len > 0 && n < 2; n += folder.data[folder.len] == '/') folder.len--;
-    struct text path = TEXT_OVER_ARRAY(standin_path), old = TEXT_OVER_ARRAY(old_path);
-    text_put(&path, folder);
-    text_put(&path, STR("/cuda_standin/libcuda.so.1"));
-    text_put(&old, folder);
-    text_put(&old, STR("/cuda_standin/old/libcuda.so.1"));
-    if (!find_standin()) return 1;
+    if (!standin_find(start)) return 1;
     return test_main(start, "test_cuda_driver", cases, COUNT_OF(cases));
 }

@@ -63,6 +63,21 @@ def test_preloaded_library_does_not_hide_the_loader():
     assert code == 0 and "Stand-in 0" in output, output
 
 
+def test_preloaded_library_that_shortens_the_environment(tmp_path):
+    """What takes a variable out moves the others down on the stack, as NVIDIA's sanitizers do."""
+    source, library = tmp_path / "shorten.c", tmp_path / "shorten.so"
+    source.write_text("""#include <stdlib.h>
+        static void __attribute__((constructor)) shorten(void) {
+            unsetenv("LD_PRELOAD");
+            unsetenv("ANOTHER");
+        }""")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=TIMEOUT)
+    variables = {"ANOTHER": "1", "LD_LIBRARY_PATH": str(BUILD / "cuda_standin"),
+                 "LD_PRELOAD": str(library)}
+    code, output = probe("free", **variables)
+    assert code == 0 and "Stand-in 0" in output, output
+
+
 def test_program_that_opens_libraries_imports_nothing():
     program = BUILD / "free/test_cuda_driver"
     if not program.exists():

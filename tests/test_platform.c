@@ -207,6 +207,12 @@ static void files_are_updated_synced_and_renamed(void) {
     EXPECT_FAULT(platform_sync(999, &fault), fault, "sync descriptor 999: EBADF");
     fault = (struct sov_fault){0};
     EXPECT_FAULT(platform_write_at(999, 0, "x", 1, &fault), fault, "write descriptor 999: EBADF");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_remove_folder(folder, &fault), fault, "ENOTEMPTY");
+    fault = (struct sov_fault){0};
+    EXPECT_FAULT(platform_remove(from, &fault), fault, "remove");
+    CHECK(platform_remove(to, NULL) == SOV_OK && platform_is_missing(to));
+    CHECK(platform_remove_folder(folder, NULL) == SOV_OK && platform_is_missing(folder));
 }
 
 static void a_lock_is_for_one(void) {

@@ -541,7 +541,7 @@ static void overhead(void) {
     for (u32 c = 0; c < COUNT_OF(counts); c++) {
         struct engine_config config = {.context = 208, .max_seqs = counts[c], .n_threads = 1};
         memset(&stub, 0, sizeof stub);
-        backend = (struct engine_backend){&stub, timed_forward};
+        backend = (struct engine_backend){.context = &stub, .forward = timed_forward};
         config.backend = &backend;
         struct engine *engine = open_engine(config);
         u32 prompt[1] = {0};

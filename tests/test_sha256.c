@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256: the examples of FIPS 180-4 and the million 'a' of NIST, every length around block
-// borders and every way of cutting the input, and the two block functions against each other.
+// borders and every way of cutting the input, and the two block functions against each other. For
+// tests/test_sha256.py, which has NIST's files and another implementation:
+//
+//   digests FILE   FILE holds messages, each behind its length (u32); a line for each, with the
+//                  digest by the portable block function and by the one of the CPU ("-": it has
+//                  none)
+//   monte SEED     the Monte Carlo test of NIST's SHAVS, 6.4: 100 lines of the same kind
 #include "freestanding/mem.h"
 #include "record/sha256.h"
 #include "test.h"
@@ -63,6 +69,25 @@ static void both_block_functions(void) {
     }
 }
 
+// Two messages at once against each alone: every pair of lengths around the borders of blocks.
+static void pairs(void) {
+    static u8 data[1200];
+    struct test_random random = {6};
+    for (u32 i = 0; i < sizeof data; i++) data[i] = (u8)test_random_u64(&random);
+    for (usize a = 0; a <= 400; a += a < 130 ? 1 : 31) {
+        for (usize b = 0; b <= 700; b += b < 130 ? 3 : 47) {
+            const struct str both[2] = {{data + a % 5, a}, {data + 401 + b % 7, b}};
+            struct sha256_digest digests[2];
+            sha256_pair(both, digests);
+            for (u32 i = 0; i < 2; i++) {
+                struct sha256_digest alone = sha256_of(both[i]);
+                CHECK_MSG(sha256_equal(&digests[i], &alone), "%llu and %llu bytes, message %u",
+                          (u64)a, (u64)b, i);
+            }
+        }
+    }
+}
+
 static void hex(void) {
     struct sha256_digest digest = sha256_of(STR("abc")), parsed = {0};
     CHECK(sha256_from_hex(STR("BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015ad"),
@@ -81,13 +106,83 @@ static void hex(void) {
     }
 }
 
+// --- for tests/test_sha256.py ---
+
+static struct sha256_digest digest_by(sha256_blocks_fn *blocks, struct str message) {
+    struct sha256 h;
+    sha256_begin(&h);
+    h.blocks = blocks;
+    sha256_update(&h, message);
+    return sha256_end(&h);
+}
+
+static sha256_blocks_fn *block_function(u32 which) {
+    if (which == 0) return sha256_blocks_portable;
+    return sha256_has_shani() ? sha256_blocks_shani : NULL;
+}
+
+static void say_digests(const struct sha256_digest digests[2]) {
+    char found[2][SHA256_HEX_BYTES + 1] = {"-", "-"};
+    for (u32 i = 0; i < 2; i++) {
+        if (block_function(i) != NULL) sha256_to_hex(&digests[i], found[i]);
+    }
+    test_note("%s %s", found[0], found[1]);
+}
+
+static int digests_of_file(const char *path) {
+    struct str file = test_read_file(path);
+    for (usize at = 0; at + 4 <= file.len;) {
+        u32 n = load_u32(file.data + at);
+        at += 4;
+        if (n > file.len - at) return 1;
+        struct sha256_digest digests[2] = {0};
+        for (u32 i = 0; i < 2; i++) {
+            if (block_function(i) == NULL) continue;
+            digests[i] = digest_by(block_function(i), (struct str){file.data + at, n});
+        }
+        say_digests(digests);
+        at += n;
+    }
+    return 0;
+}
+
+#define MONTE_ROUNDS 100
+#define MONTE_HASHES 1000
+
+static int monte_carlo(const char *seed) {
+    struct sha256_digest begin, seeds[2];
+    if (!sha256_from_hex(str_from_z(seed), &begin)) return 2;
+    seeds[0] = seeds[1] = begin;
+    for (u32 round = 0; round < MONTE_ROUNDS; round++) {
+        for (u32 i = 0; i < 2; i++) {
+            if (block_function(i) == NULL) continue;
+            struct sha256_digest last[3] = {seeds[i], seeds[i], seeds[i]};
+            for (u32 k = 0; k < MONTE_HASHES; k++) {
+                struct str message = {last[0].bytes, sizeof last};
+                struct sha256_digest next = digest_by(block_function(i), message);
+                last[0] = last[1], last[1] = last[2], last[2] = next;
+            }
+            seeds[i] = last[2];
+        }
+        say_digests(seeds);
+    }
+    return 0;
+}
+
 static const struct test_case cases[] = {
     {"known", known},
     {"every cut", every_cut},
     {"both block functions", both_block_functions},
+    {"pairs", pairs},
     {"hex", hex},
 };
 
 int program_main(const struct platform_start *start) {
+    if (start->n_args == 3 && str_equal(str_from_z(start->args[1]), STR("digests"))) {
+        return digests_of_file(start->args[2]);
+    }
+    if (start->n_args == 3 && str_equal(str_from_z(start->args[1]), STR("monte"))) {
+        return monte_carlo(start->args[2]);
+    }
     return test_main(start, "test_sha256", cases, COUNT_OF(cases));
 }

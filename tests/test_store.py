@@ -92,15 +92,12 @@ def test_both_agree_on_every_flip(store):
     assert set(ours) == {"x"}
 
 
-def test_both_agree_on_a_tail(store, tmp_path):
-    """A store whose last transaction was not published: flips in it are in a tail, with a name."""
-    folder, _, data = store
-    entries = entries_of(data)
-    # Two slots of an earlier time: what the writer had published before its last two transactions.
+def with_slots(data, counts):
+    """The log with two slots that name its heads after so many entries."""
     stores = verify_store.Store()
     read = verify_store.reader_of(data)
     slots, previous = [], bytes(32)
-    for generation, n_entries in enumerate((len(entries) - 4, len(entries) - 2)):
+    for generation, n_entries in enumerate(counts):
         while stores.n_entries < n_entries:
             assert stores.step(read, len(data))
         heads = stores.heads()
@@ -110,7 +107,26 @@ def test_both_agree_on_a_tail(store, tmp_path):
         body += previous
         previous = verify_store.digest(body)
         slots.append((body + previous).ljust(4096, b"\0"))
-    behind = b"".join(slots) + data[8192:]
+    return b"".join(slots) + data[8192:]
+
+
+def test_both_agree_on_heads_between_an_entry_and_its_receipt(store, tmp_path):
+    """No writer publishes there, so neither slot may name such a place."""
+    _, _, data = store
+    n = len(entries_of(data))
+    for older in range(n + 1):
+        for newer in range(older, n + 1):
+            odd = older % 2 or newer % 2
+            verdict = judge_both(with_slots(data, (older, newer)), tmp_path)
+            assert verdict == ("x" if odd else "." if newer == n else "t"), (older, newer)
+
+
+def test_both_agree_on_a_tail(store, tmp_path):
+    """A store whose last transaction was not published: flips in it are in a tail, with a name."""
+    folder, _, data = store
+    entries = entries_of(data)
+    # What the writer had published before its last transaction.
+    behind = with_slots(data, (len(entries) - 4, len(entries) - 2))
     tail = entries[-2][0]
     assert judge_both(behind, tmp_path) == "t"
     theirs = "".join(run_program("flips", tmp_path / "mutated"))

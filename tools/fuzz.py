@@ -176,6 +176,15 @@ def events_seeds():
         yield b"\0sov-rtx spool v1" + data
 
 
+def store_seeds():
+    """As tests/fuzz_store.c reads them: flags, operations, how much is acknowledged, changes."""
+    operations = bytes((5, 3, 13, 31, 0, 9, 2, 1, 3, 4, 1, 27, 4, 0, 7, 30))
+    for flags in (0, 1, 7, 9, 15, 16, 31):
+        for changes in (b"", b"\x10\0\0\1", b"\x40\1\3\xff", b"\x30\2\1\0", b"\x90\0\2\0", b"\7\0\4\x40", b"\1\7\6\2",
+                        b"\xe0\0\3\5\x20\2\5\x10"):
+            yield bytes((flags, len(operations) // 2)) + operations + b"\3" + changes
+
+
 # Arguments, stdin (also the file "t"); flags and the like as in tests/fuzz_cli.c.
 CLI_SEEDS = [
     ("", ""), ("-h", ""), ("version", ""), ("run -h", ""), ("chat --help", ""),
@@ -248,6 +257,10 @@ HARNESSES = {
         ["src/cli/batch_request.c", "src/cli/batch_result.c"]),
     "fuzz_events": Harness(
         2048, events_seeds, [], "", ["src/engine/event.c", "src/engine/spool.c"]),
+    "fuzz_store": Harness(
+        1024, store_seeds, [], "",
+        ["src/record/rowm.c", "src/record/worm.c", "src/record/worm_read.c", "src/record/verify.c",
+         "src/record/tree.c"]),
     "fuzz_json": Harness(
         1024, json_seeds, ["src/freestanding/json.c"], r"null|true|false", ["src/freestanding/json.c"]),
     "fuzz_text": Harness(

@@ -74,6 +74,16 @@ PLANTS = {
         "spool->cut_bytes = reader->tail_bytes;",
         "spool->cut_bytes = 0;",
         "the tail of a spool is not cut before events are appended"),
+    "length": Plant(
+        "fuzz_store", "src/record/worm.c",
+        "(entry->payload_bytes != meta_u64(entry, RECORD_PAYLOAD_LEN_OFF) ||",
+        "(entry->payload_bytes < meta_u64(entry, RECORD_PAYLOAD_LEN_OFF) ||",
+        "a record may say less bytes than its payload has"),
+    "cut": Plant(
+        "fuzz_store", "src/record/rowm.c",
+        "if (status == SOV_OK && file_bytes > end) {",
+        "if (status == SOV_OK && file_bytes > end + 1024) {",
+        "a tail that is longer than what is written over it stays"),
     "limit": Plant(
         "fuzz_batch", "src/cli/batch_request.c",
         "if (source.len > BATCH_ID_BYTES_MAX) {",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Everything that ptxcheck proves (docs/ptxcheck.md), in order: the checker's own tests, the kernels'
-launch files, the mutants, the calibration tables. Ends with "N passed, N failed". Called by
-`make ptxcheck`, which has built the programs.
+launch files, the mutants, the calibration tables, the cases of sov conform. Ends with "N passed, N
+failed". Called by `make ptxcheck`, which has built the programs.
 
 A test of the checker is a launch file tests/ptxcheck/NAME.launch over a module beside it; its comments
 say what must be reported:
@@ -132,6 +132,30 @@ def check_opcodes(kernels):
     verdict("opcodes with rows in a table", not missing, f"no row for {', '.join(missing)}")
 
 
+# The kernel that the text is of, and what must be said when another text is in its place.
+CONFORM_PLANTS = [
+    ("add", "elementwise", "add.rn.f32 %residual0", "sub.rn.f32 %residual0", "active: residual"),
+    ("add", "elementwise", "setp.lt.u32 %p_in0, %i", "setp.le.u32 %p_in0, %i", "active: residual"),
+    ("silu_fused", "elementwise", "@%p_idle exit;", "", "power not active: status"),
+    ("silu_fused", "elementwise", "[%g_status + 4], 1;", "[%g_status + 4], 2;", "active: status"),
+    ("quantize_q16", "quantize", ".param .u32 sum_stride", ".param .u64 sum_stride", "param: "),
+]
+
+
+def check_conform():
+    """The cases of `sov conform`, by the structs and the table of the host; and that they find faults."""
+    tool = ROOT / "build/ptxcheck-conform"
+    code, output = call(tool)
+    match = re.search(r"^conform: (\d+) kernels, (\d+) cases, 0 wrong$", output, re.MULTILINE)
+    verdict("conform", code == 0 and match and int(match[2]) >= 3 * int(match[1]), output)
+    print(output.splitlines()[-1] if output else "conform", flush=True)
+    for kernel, module, old, new, words in CONFORM_PLANTS:
+        code, output = call(tool, "--kernel", kernel, "--replace", module, old, new)
+        lines = [line for line in output.splitlines() if line.startswith(f"wrong: {kernel} ")]
+        found = code == 1 and any(words in line for line in lines)
+        verdict(f"conform with \"{new}\" in {kernel}", found, output)
+
+
 def main():
     start = time.monotonic()
     own = ROOT / "tests/ptxcheck"
@@ -162,6 +186,7 @@ def main():
         verdict(path.name, code == 0, output)
         print(output.splitlines()[-1] if output else path.name, flush=True)
     check_opcodes(kernels)
+    check_conform()
     seconds = time.monotonic() - start
     print(f"ptxcheck: {Totals.passed} passed, {Totals.failed} failed ({seconds:.1f} s)")
     return 0 if Totals.failed == 0 else 1

@@ -76,7 +76,18 @@ struct generation {
     bool shows_prefill, has_ended;
     struct output *out;
     struct piece_stream stream;
+    struct stop_matcher stop; // of the engine's stop rule; the stream has one of its own
 };
+
+// The stop rule (engine.h).
+static bool stops_at(void *context, u32 token) {
+    struct generation *x = context;
+    u8 piece[CLI_PIECE_BYTES_MAX], shown[CLI_PIECE_BYTES_MAX + STOP_BYTES_MAX];
+    const struct tokenizer *tokenizer = x->session->vocabulary.tokenizer;
+    usize len = tokenizer_decode(tokenizer, token, false, false, piece, sizeof piece);
+    (void)stop_feed(&x->stop, (struct str){piece, len}, shown);
+    return x->stop.found;
+}
 
 // One output of the engine. The token that ends the answer is no part of it.
 static enum sov_status take(struct generation *x, const struct engine_output *output,
@@ -112,7 +123,9 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
     while (status == SOV_OK && !x->has_ended) {
         bool nobody_reads = platform_interrupted() || x->out->status != SOV_OK;
         if (nobody_reads && answer->finish == FINISH_NONE && !answer->cancelled) {
-            session_checkpoint(x->session);
+            bool is_interrupted = platform_interrupted() && !x->g->signal_ends;
+            if (is_interrupted) session_checkpoint(x->session);
+            if (is_interrupted) engine_interrupt(x->session->engine, x->sequence);
             answer->cancelled = true;
         }
         if (nobody_reads || answer->finish != FINISH_NONE) {
@@ -127,6 +140,8 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
         }
         x->n_computed += report.n_rows;
         if (inputs.power == POWER_SUSPEND) platform_sleep(SESSION_SUSPENDED_NS);
+        if (status == SOV_OK) status = record_check(&x->session->record, fault);
+        if (report.n_rows == 0 && !x->has_ended) record_wait(&x->session->record);
         if (answer->n_ids == 0 && !x->has_ended) {
             show_prefill(x->shows_prefill, answer->n_cached + x->n_computed, answer->n_prompt);
         }
@@ -136,6 +151,21 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
     if (!x->g->json && answer->n_ids > 0) output_put(x->out, STR("\n"));
     output_flush(x->out);
     return status;
+}
+
+// The record's share of a request.
+static enum sov_status ask_for_record(struct session *session, const struct generate_options *g,
+                                      struct engine_request *request, struct sov_fault *fault) {
+    enum sov_status status = record_begin(&session->record, fault);
+    if (status != SOV_OK) return status;
+    request->id = record_next_id(&session->record);
+    struct record_source source = {
+        .command = g->command,
+        .prompt = g->text,
+        .stops = g->stop_strings,
+        .n_stops = g->stops.n,
+    };
+    return record_request(&session->record, request, &source, g->model.engine.context, fault);
 }
 
 enum sov_status answer_generate(struct answer *answer, struct session *session,
@@ -155,8 +185,12 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
     };
     static_assert(sizeof(struct generation) < 1 << 17, "on the stack of the first thread");
     struct generation x = {
-        .answer = answer, .session = session, .g = g, .out = out};
-    enum sov_status status = engine_submit(session->engine, &request, &x.sequence, fault);
+        .answer = answer, .session = session, .g = g, .out = out, .stop = g->stop};
+    stop_reset(&x.stop);
+    if (g->stops.n > 0) request.stop = stops_at;
+    request.stop_context = &x;
+    enum sov_status status = g->n_new == 0 ? SOV_OK : ask_for_record(session, g, &request, fault);
+    if (status == SOV_OK) status = engine_submit(session->engine, &request, &x.sequence, fault);
     if (status != SOV_OK) return status;
     answer->n_ids = 0;
     answer->n_prompt = request.n_tokens;
@@ -171,6 +205,7 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
                       answer->n_prompt > g->model.engine.prefill_chunk;
     status = generate(&x, fault);
     answer->end_ns = platform_monotonic_ns();
+    if (status == SOV_OK) status = record_end(&session->record, fault);
     return status;
 }
 
@@ -230,8 +265,9 @@ void answer_put_text(const struct answer *answer, const struct tokenizer *tokeni
 }
 
 void answer_print_json(const struct answer *answer, struct generate_options *g,
-                       const struct tokenizer *tokenizer, const struct token_list *prompt,
+                       const struct session *session, const struct token_list *prompt,
                        struct output *out) {
+    const struct tokenizer *tokenizer = session->vocabulary.tokenizer;
     u64 prompt_ns = answer->first_token_ns - answer->begin_ns;
     u64 rest_ns = answer->end_ns - answer->first_token_ns;
     u32 n_rest = answer->n_ids > 0 ? answer->n_ids - 1 : 0; // the first came with the prompt
@@ -250,6 +286,8 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
     }
     output_format(out, ",\"finish_reason\":\"%s\",\"seed\":%llu", finish_name(answer),
                   g->sampling.seed);
+    output_put(out, STR(",\"record\":"));
+    record_put_json(&session->record, out);
     output_format(out,
                   ",\"timings\":{\"cache_n\":%u,\"prompt_n\":%u,\"prompt_ms\":%.3f,"
                   "\"prompt_per_second\":%.3f,\"predicted_n\":%u,\"predicted_ms\":%.3f,"
@@ -258,7 +296,9 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
                   answer->n_ids, (f64)rest_ns / 1e6, per_second(n_rest, rest_ns));
 }
 
-void answer_print_figures(const struct answer *answer, const struct generate_options *g) {
+void answer_print_figures(const struct answer *answer, const struct generate_options *g,
+                          const struct session *session) {
+    const char *card = engine_card(session->engine);
     u64 prompt_ns = answer->first_token_ns - answer->begin_ns;
     u64 rest_ns = answer->end_ns - answer->first_token_ns;
     u32 n_rest = answer->n_ids > 0 ? answer->n_ids - 1 : 0;
@@ -268,6 +308,8 @@ void answer_print_figures(const struct answer *answer, const struct generate_opt
                   answer->n_prompt, per_second(answer->n_prompt - answer->n_cached, prompt_ns),
                   answer->n_ids, per_second(n_rest, rest_ns), finish_name(answer));
     if (g->sampling.temperature != 0.0f) output_format(&err, "; seed %llu", g->sampling.seed);
+    if (card != NULL) output_format(&err, "; %s", card);
     output_put(&err, STR("\n"));
+    record_put_figures(&session->record, &err);
     output_flush(&err);
 }

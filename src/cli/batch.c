@@ -17,6 +17,8 @@ struct batch_options {
     const char *requests_path, *out_path, *events_path, *template_name;
 };
 
+static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
+
 // --- lines ---
 
 struct lines {
@@ -171,6 +173,7 @@ struct batch {
     struct batch_prompts prompts;
     struct spool *spool; // or NULL
     bool spool_failed;
+    bool is_recorded; // all requests are in the store
     u64 n_requests, n_errors, n_prompt_tokens, n_tokens;
     u64 begin_ns, shown_ns;
     bool shows;
@@ -207,19 +210,16 @@ static enum sov_status parse_line(struct batch *b, struct str line, struct json 
     return status == SOV_OK ? batch_request_parse(json, request, fault) : status;
 }
 
-static enum sov_status submit(struct batch *b, struct batch_slot *slot,
-                              const struct token_list *list, struct sov_fault *fault) {
+// What the engine and the record are told of a request.
+static enum sov_status make_request(struct batch *b, struct batch_slot *slot, struct str line,
+                                    const struct token_list *list, struct engine_request *request,
+                                    struct sov_fault *fault) {
     struct batch_request *r = &slot->request;
     struct str stops[STOP_STRINGS_MAX];
     for (u32 i = 0; i < r->n_stops; i++) stops[i] = (struct str){r->stops[i], r->stop_lens[i]};
     enum sov_status status = stop_init(&slot->stop, stops, r->n_stops, fault);
-    u32 context = b->options->model.engine.context;
-    u32 n_new = r->max_tokens != 0 ? MIN(r->max_tokens, context) : context;
-    if (status == SOV_OK) {
-        status = answer_reserve(&slot->answer, n_new, r->wants_logprobs, r->n_logprobs, fault);
-    }
     if (status != SOV_OK) return status;
-    struct engine_request request = {
+    *request = (struct engine_request){
         .id = batch_sequence_id(&r->id),
         .tokens = list->ids,
         .n_tokens = (u32)MIN(list->n, 0xffffffffu),
@@ -232,46 +232,113 @@ static enum sov_status submit(struct batch *b, struct batch_slot *slot,
         .stop_context = slot,
         .sampling = r->sampling,
     };
+    struct record_source source = {
+        .command = PAYLOAD_BATCH,
+        .line = line,
+        .line_number = b->lines.number,
+        .stops = stops,
+        .n_stops = r->n_stops,
+    };
+    u32 context = b->options->model.engine.context;
+    return record_request(&b->session->record, request, &source, context, fault);
+}
+
+static enum sov_status submit(struct batch *b, struct batch_slot *slot, struct str line,
+                              const struct token_list *list, struct sov_fault *fault) {
+    struct batch_request *r = &slot->request;
+    struct engine_request request;
+    u32 context = b->options->model.engine.context;
+    u32 n_new = r->max_tokens != 0 ? MIN(r->max_tokens, context) : context;
+    enum sov_status status = make_request(b, slot, line, list, &request, fault);
+    if (status == SOV_OK) {
+        status = answer_reserve(&slot->answer, n_new, r->wants_logprobs, r->n_logprobs, fault);
+    }
+    if (status != SOV_OK) return status;
+    if (b->is_recorded) request.record = (struct str){0};
     status = engine_submit(b->session->engine, &request, &slot->sequence, fault);
     if (status != SOV_OK) answer_free(&slot->answer);
     return status;
+}
+
+// What a line asks for, checked; its id is one that `ids` did not have.
+static enum sov_status read_line(struct batch *b, struct batch_slot *slot, struct str line,
+                                 bool too_long, struct id_set *ids, struct token_list *list,
+                                 struct sov_fault *fault) {
+    struct json json;
+    slot->request.shape = BATCH_NATIVE;
+    slot->request.id = (struct batch_id){0};
+    slot->line = b->lines.number;
+    slot->tokenizer = b->session->vocabulary.tokenizer;
+    slot->fault = (struct sov_fault){0};
+    enum sov_status status =
+        too_long
+            ? fault_set(fault, SOV_ERR_LIMIT, "a line has at most %u bytes", BATCH_LINE_BYTES_MAX)
+            : parse_line(b, line, &json, &slot->request, fault);
+    if (slot->request.id.is_given) { // also of a line that is wrong
+        bool is_new = false;
+        enum sov_status added =
+            id_set_add(ids, batch_sequence_id(&slot->request.id), &is_new, fault);
+        if (added == SOV_OK && !is_new) {
+            added = fault_set(fault, SOV_ERR_ARGUMENT, "a line before this one has the same id");
+        }
+        if (status == SOV_OK) status = added;
+    }
+    if (status != SOV_OK) return status;
+    return batch_encode(&b->prompts, &json, &slot->request, list, &slot->end_token, fault);
 }
 
 // Takes one line: a request that runs from now on, or an error object (B1). A status other than
 // SOV_OK is the whole batch's.
 static void take_line(struct batch *b, struct batch_slot *slot, struct str line, bool too_long) {
     struct sov_fault fault = {0};
-    struct json json;
     struct token_list list = {0};
-    slot->request.shape = BATCH_NATIVE;
-    slot->request.id = (struct batch_id){0};
-    slot->line = b->lines.number;
-    slot->tokenizer = b->session->vocabulary.tokenizer;
-    slot->fault = (struct sov_fault){0};
     b->n_requests++;
-    enum sov_status status =
-        too_long
-            ? fault_set(&fault, SOV_ERR_LIMIT, "a line has at most %u bytes", BATCH_LINE_BYTES_MAX)
-            : parse_line(b, line, &json, &slot->request, &fault);
-    if (slot->request.id.is_given) { // also of a line that is wrong
-        bool is_new = false;
-        enum sov_status added =
-            id_set_add(&b->ids, batch_sequence_id(&slot->request.id), &is_new, &fault);
-        if (added == SOV_OK && !is_new) {
-            added = fault_set(&fault, SOV_ERR_ARGUMENT, "a line before this one has the same id");
-        }
-        if (status == SOV_OK) status = added;
-    }
-    if (status == SOV_OK) {
-        status = batch_encode(&b->prompts, &json, &slot->request, &list, &slot->end_token, &fault);
-    }
-    if (status == SOV_OK) status = submit(b, slot, &list, &fault);
+    enum sov_status status = read_line(b, slot, line, too_long, &b->ids, &list, &fault);
+    if (status == SOV_OK) status = submit(b, slot, line, &list, &fault);
     token_list_free(&list);
     slot->is_used = status == SOV_OK;
     b->n_live += slot->is_used;
     if (slot->is_used) return;
     b->n_errors++;
     batch_put_error(b->out, &slot->request, slot->line, &fault);
+}
+
+// --- recording ahead ---
+
+// A file is read twice: first all its requests go to the store, in a few commits, so that a crash
+// at any time afterwards loses none. What is wrong with a line is said when it is read again.
+static enum sov_status record_ahead(struct batch *b, struct sov_fault *fault) {
+    struct id_set ids = {0};
+    struct lines lines = b->lines;
+    struct batch_slot *slot = &b->slots[0];
+    enum line_found found = LINE_READY;
+    enum sov_status status = SOV_OK;
+    b->lines = (struct lines){.descriptor = -1};
+    status =
+        platform_open(b->options->requests_path, PLATFORM_OPEN_READ, &b->lines.descriptor, fault);
+    while (status == SOV_OK && found != LINE_END && !platform_interrupted()) {
+        struct str line;
+        struct token_list list = {0};
+        struct engine_request request;
+        struct sov_fault of_line = {0};
+        status = lines_next(&b->lines, true, &found, &line, fault);
+        if (status != SOV_OK || found == LINE_END || is_blank(line)) continue;
+        bool is_long = found == LINE_TOO_LONG;
+        enum sov_status read = read_line(b, slot, line, is_long, &ids, &list, &of_line);
+        if (read == SOV_OK) read = make_request(b, slot, line, &list, &request, &of_line);
+        if (read == SOV_OK && request.record.len > 0) {
+            read = engine_record(b->session->engine, &request, &of_line);
+        }
+        token_list_free(&list);
+        status = record_check(&b->session->record, fault);
+    }
+    if (status == SOV_OK) status = record_end(&b->session->record, fault);
+    if (b->lines.descriptor >= 0) platform_close(b->lines.descriptor);
+    if (b->lines.buffer != NULL) platform_memory_unmap(b->lines.buffer, b->lines.capacity);
+    if (ids.ids != NULL) platform_memory_unmap(ids.ids, ids.n_slots * sizeof(u64));
+    b->lines = lines;
+    b->is_recorded = true;
+    return status;
 }
 
 // Reads lines while there is room. Waits for one only when nothing runs.
@@ -326,7 +393,7 @@ static void publish(struct batch *b, const struct engine_report *report) {
         status = spool_append(b->spool, &output->event, now, &fault);
         if (status != SOV_ERR_INTEGRITY) continue;
         slot->fault = fault;
-        engine_cancel(b->session->engine, slot->sequence);
+        engine_interrupt(b->session->engine, slot->sequence);
         fault = (struct sov_fault){0};
         status = SOV_OK;
     }
@@ -405,6 +472,7 @@ static void print_figures(const struct batch *b) {
         output_format(&err, "events: %llu written, %llu were there%s\n", b->spool->n_events,
                       b->spool->n_skipped, b->spool_failed ? "; not all could be written" : "");
     }
+    record_put_figures(&b->session->record, &err);
     output_flush(&err);
 }
 
@@ -418,7 +486,8 @@ static enum sov_status run_steps(struct batch *b, bool *is_cancelled, struct sov
             *is_cancelled = *is_cancelled || platform_interrupted();
             has_more = false;
             for (u32 i = 0; i < b->n_slots; i++) {
-                if (b->slots[i].is_used) engine_cancel(b->session->engine, b->slots[i].sequence);
+                if (!b->slots[i].is_used) continue;
+                engine_interrupt(b->session->engine, b->slots[i].sequence);
             }
         }
         enum sov_status status = admit(b, &has_more, fault);
@@ -437,6 +506,9 @@ static enum sov_status run_steps(struct batch *b, bool *is_cancelled, struct sov
         for (u32 i = 0; i < report.n_outputs; i++) take_output(b, &report.outputs[i]);
         if (b->n_live < n_live) output_flush(b->out);
         if (inputs.power == POWER_SUSPEND) platform_sleep(SESSION_SUSPENDED_NS);
+        status = record_check(&b->session->record, fault);
+        if (status != SOV_OK) return status;
+        if (report.n_rows == 0 && report.n_outputs == 0) record_wait(&b->session->record);
         show_progress(b);
     }
     return SOV_OK;
@@ -471,7 +543,13 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     b->begin_ns = b->shown_ns = platform_monotonic_ns();
     batch_prompts_init(&b->prompts, &session->vocabulary, o->template_name);
     bool is_cancelled = false;
-    enum sov_status status = run_steps(b, &is_cancelled, fault);
+    u64 ignored = 0;
+    bool is_file = platform_file_size(input, &ignored, NULL) == SOV_OK &&
+                   !is_dash(o->requests_path);
+    enum sov_status status = record_begin(&session->record, fault);
+    if (status == SOV_OK && is_file && !o->model.record.off) status = record_ahead(b, fault);
+    if (status == SOV_OK) status = run_steps(b, &is_cancelled, fault);
+    if (status == SOV_OK) status = record_end(&session->record, fault);
     print_figures(b);
     *exit_code = is_cancelled ? CLI_EXIT_INTERRUPTED : b->n_errors > 0 || b->spool_failed ? 1 : 0;
     batch_free(b, bytes);
@@ -479,8 +557,6 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
 }
 
 // --- command ---
-
-static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
 
 static bool parse(const struct command *command, const struct platform_start *start,
                   struct batch_options *o, int *exit_code) {
@@ -506,7 +582,9 @@ static bool parse(const struct command *command, const struct platform_start *st
          "chat template for messages (default: the file's); sov template lists them"},
         {OPTION_U32, "--token-budget", NULL, "N", &e->token_budget, no, 0, ENGINE_BUDGET_MAX,
          "for tests: tokens of one step, all sequences together"},
+        BACKEND_OPTION(&o->model),
         ENGINE_OPTIONS(&o->model),
+        RECORD_OPTIONS(&o->model.record),
     };
     if (!cli_parse(command, start, options, COUNT_OF(options), exit_code)) return false;
     if (o->requests_path == NULL) {
@@ -560,6 +638,7 @@ int cli_batch(const struct command *command, const struct platform_start *start)
     struct batch_options o = {.model.engine.max_seqs = BATCH_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = o.model.record.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct session session;

@@ -68,7 +68,7 @@ enum sov_status batch_encode(const struct batch_prompts *prompts, const struct j
 // --- lines that come out ---
 struct batch_result {
     const struct batch_request *request;
-    const struct answer *answer;
+    const struct answer *answer; // without logprobs although they are wanted: they are not known
     struct stop_matcher *stop;
     const struct tokenizer *tokenizer;
     const char *model_name;

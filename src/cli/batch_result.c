@@ -44,7 +44,11 @@ static void put_native(struct output *out, const struct batch_result *r) {
     put_ours(out, r);
     if (r->request->wants_logprobs) {
         output_put(out, STR(",\"logprobs\":"));
-        answer_put_logprobs(out, r->tokenizer, r->answer);
+        if (r->answer->logprobs == NULL) {
+            output_put(out, STR("null"));
+        } else {
+            answer_put_logprobs(out, r->tokenizer, r->answer);
+        }
     }
     output_put(out, STR("}\n"));
 }
@@ -131,7 +135,7 @@ static void put_choice(struct output *out, const struct batch_result *r) {
                             : STR("{\"index\":0,\"text\":"));
     answer_put_text(r->answer, r->tokenizer, r->stop, out);
     output_put(out, is_chat ? STR("},\"logprobs\":") : STR(",\"logprobs\":"));
-    if (!r->request->wants_logprobs) {
+    if (!r->request->wants_logprobs || r->answer->logprobs == NULL) {
         output_put(out, STR("null"));
     } else if (is_chat) {
         output_put(out, STR("{\"content\":"));

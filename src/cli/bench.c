@@ -16,6 +16,7 @@
 #define WARMUP_STEPS 8u
 #define SPARE_BLOCKS 3u
 #define THREADS_DEFAULT 0 // resolved by the engine
+#define DEVICE_BYTES 128
 
 struct bench_options {
     struct model_options model;
@@ -39,6 +40,8 @@ struct bench {
     u32 n_results, n_results_max;
     u32 *ids; // [context] the prompt
     u32 context;
+    char device[DEVICE_BYTES];
+    bool is_on_card;
 };
 
 // A linear congruential step: only to have varied ids.
@@ -194,12 +197,19 @@ static enum sov_status measure_decode(struct bench *b, struct measurement *m,
 
 // --- the tests ---
 
+// The card's name, or the level of the CPU's kernels.
+static void note_device(struct bench *b) {
+    struct text t = TEXT_OVER_ARRAY(b->device);
+    const char *card = engine_card(b->session.engine);
+    b->is_on_card = card != NULL;
+    text_format(&t, "%s", card != NULL ? card : cpu_level_name(b->options->model.engine.level));
+}
+
 static void print_header(struct bench *b) {
     const struct model *model = &b->session.model;
     output_put_utf8(&b->out, model->params.name);
     output_format(&b->out, ", %.1f MiB, %s; tokens/s, median of %u\n",
-                  (f64)model->gguf.file_bytes / 1048576.0,
-                  cpu_level_name(b->options->model.engine.level), b->options->repeats);
+                  (f64)model->gguf.file_bytes / 1048576.0, b->device, b->options->repeats);
     output_format(&b->out, "%-10s %7s %7s %7s %12s %12s %12s\n", "test", "threads", "depth",
                   "batch", "median", "slowest", "fastest");
 }
@@ -220,8 +230,10 @@ static void print_json(struct bench *b) {
     const struct model *model = &b->session.model;
     output_put(out, STR("{\"model\":"));
     output_json_string(out, model->params.name);
-    output_format(out, ",\"file_bytes\":%llu,\"isa\":\"%s\",\"results\":[", model->gguf.file_bytes,
-                  cpu_level_name(b->options->model.engine.level));
+    output_format(out, ",\"file_bytes\":%llu,\"backend\":\"%s\",\"%s\":", model->gguf.file_bytes,
+                  b->is_on_card ? "cuda" : "cpu", b->is_on_card ? "card" : "isa");
+    output_json_string(out, str_from_z(b->device));
+    output_put(out, STR(",\"results\":["));
     for (u32 i = 0; i < b->n_results; i++) {
         const struct measurement *m = &b->results[i];
         output_format(
@@ -287,6 +299,10 @@ static enum sov_status run_engines(struct bench *b, struct bench_options *o,
         if (status == SOV_OK) {
             status = engine_open(&b->session.model, &o->model.engine, &b->session.engine, fault);
         }
+        if (status == SOV_OK && i == 0) {
+            note_device(b);
+            if (!o->json) print_header(b);
+        }
         if (status == SOV_OK) status = run_tests(b, fault);
         if (b->session.engine != NULL) engine_close(b->session.engine);
         b->session.engine = NULL;
@@ -313,7 +329,6 @@ static int run_bench(struct bench_options *o) {
     status = session_open(&b.session, &o->model, SESSION_MODEL, &fault);
     if (status == SOV_OK) {
         make_prompt(b.ids, b.context, b.session.model.params.n_vocab);
-        if (!o->json) print_header(&b);
         status = run_engines(&b, o, &fault);
     }
     if (status == SOV_OK && o->json) print_json(&b);
@@ -346,12 +361,14 @@ int cli_bench(const struct command *command, const struct platform_start *start)
         {OPTION_U32, "-r", "--repetitions", "N", &o.repeats, NULL, 1, REPEATS_MAX,
          "measured runs of each test (default 5)"},
         {OPTION_FLAG, "--json", NULL, NULL, &o.json, NULL, 0, 0, "print one JSON object"},
+        BACKEND_OPTION(&o.model),
         ENGINE_OPTIONS_BUT_THREADS(&o.model),
     };
     int exit_code = 0;
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     platform_watch_interrupt();
     struct engine_config *engine = &o.model.engine;
+    engine->start = start;
     u32 depth = MAX(largest(&o.depths), 1u);
     u32 needed = depth + MAX(largest(&o.prompts), o.n_generate + batch_slack(&o, depth)) + 1;
     if (engine->context == 0) engine->context = needed;

@@ -156,11 +156,12 @@ static enum sov_status answer(struct chat *c, struct output *out, struct sov_fau
                            (u64)prompt.n, c->context);
     }
     if (status == SOV_OK) {
+        c->options->text = c->messages[c->n_messages - 1].content;
         status =
             answer_generate(&c->answer, &c->session, c->options, &prompt, c->end_token, out, fault);
     }
     if (status == SOV_OK && c->options->json) {
-        answer_print_json(&c->answer, c->options, c->session.vocabulary.tokenizer, &prompt, out);
+        answer_print_json(&c->answer, c->options, &c->session, &prompt, out);
         output_flush(out);
     }
     bool full = status == SOV_OK && c->answer.finish == FINISH_LENGTH &&
@@ -323,6 +324,8 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     int exit_code = 0;
     if (!cli_parse(command, start, options, n_options, &exit_code)) return exit_code;
     if (!generate_options_check(&g, command, &exit_code)) return exit_code;
+    g.model.engine.start = g.model.record.start = start;
+    g.command = PAYLOAD_CHAT;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct chat c = {.options = &g};
@@ -333,12 +336,17 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     if (status == SOV_OK) status = open_chat(&c, &fault);
     if (status == SOV_OK) {
         c.interactive = line_editor_is_interactive(editor);
+        g.signal_ends = c.interactive;
         if (c.interactive) {
             note("%.256s, template %s, context %u tokens, seed %llu\n"
                  "/help lists the commands, Ctrl-D ends",
                  g.model.model_path, c.template.family.name, c.context, g.sampling.seed);
         }
         exit_code = converse(&c, editor, &out);
+        struct output err;
+        output_init(&err, PLATFORM_STDERR);
+        record_put_figures(&c.session.record, &err);
+        output_flush(&err);
     } else {
         exit_code = cli_fail(&fault);
     }

@@ -7,6 +7,7 @@
 // L2. Exit codes: 0 fine, 1 the run failed, 2 usage, 3 the input is damaged or unsupported, 4 a
 //     record does not verify, 130 stopped by SIGINT or SIGTERM.
 #pragma once
+#include "cli/record.h"
 #include "engine/engine.h"
 #include "platform/platform.h"
 #include "request/stop.h"
@@ -67,6 +68,11 @@ int cli_trace(const struct command *, const struct platform_start *);
 int cli_inspect(const struct command *, const struct platform_start *);
 int cli_batch(const struct command *, const struct platform_start *);
 int cli_events(const struct command *, const struct platform_start *);
+int cli_verify(const struct command *, const struct platform_start *);
+int cli_replay(const struct command *, const struct platform_start *);
+int cli_resume(const struct command *, const struct platform_start *);
+int cli_log(const struct command *, const struct platform_start *);
+int cli_conform(const struct command *, const struct platform_start *);
 int cli_version(const struct command *, const struct platform_start *);
 
 // Parses start->args from index 2. `-h` and `--help` print the help on stdout and give *exit_code 0
@@ -83,8 +89,10 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 // --- options of every command that runs a model ---
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
+    const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
     struct engine_config engine;
     bool has_kv_shuffle;
+    struct record_options record;
 };
 #define MODEL_OPTION(m)                                                         \
     {OPTION_STRING,                                                             \
@@ -100,6 +108,11 @@ struct model_options {
         OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
             "refuse the model unless its SHA-256 is this (all shards in order)" \
     }
+#define BACKEND_OPTION(m)                                                    \
+    {                                                                        \
+        OPTION_STRING, "--backend", NULL, "NAME", &(m)->backend, NULL, 0, 0, \
+            "what computes: cpu, cuda or auto (default auto: CUDA if there)" \
+    }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
      "-t",                                            \
@@ -111,55 +124,58 @@ struct model_options {
      ENGINE_THREADS_MAX,                              \
      "worker threads (default 0: one for each CPU)"}, \
         ENGINE_OPTIONS_BUT_THREADS(m)
-#define ENGINE_OPTIONS_BUT_THREADS(m)                                                              \
-    {OPTION_U32,                                                                                   \
-     "-c",                                                                                         \
-     "--ctx-size",                                                                                 \
-     "N",                                                                                          \
-     &(m)->engine.context,                                                                         \
-     NULL,                                                                                         \
-     0,                                                                                            \
-     MODEL_CONTEXT_MAX,                                                                            \
-     "context in tokens (default 0: the model's, at most 4096)"},                                  \
-        {OPTION_STRING,                                                                            \
-         "--force-isa",                                                                            \
-         NULL,                                                                                     \
-         "LEVEL",                                                                                  \
-         &(m)->isa,                                                                                \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
-        {OPTION_FLAG,                                                                              \
-         "--pin",                                                                                  \
-         NULL,                                                                                     \
-         NULL,                                                                                     \
-         &(m)->engine.pin_threads,                                                                 \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "bind each worker thread to a CPU of its own"},                                           \
-        {OPTION_U32,                                                                               \
-         "--prefill-chunk",                                                                        \
-         NULL,                                                                                     \
-         "N",                                                                                      \
-         &(m)->engine.prefill_chunk,                                                               \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         ENGINE_CHUNK_MAX,                                                                         \
-         "for tests: prompt tokens of one step (default 256)"},                                    \
-        {OPTION_STRING,                                                                            \
-         "--power-supply",                                                                         \
-         NULL,                                                                                     \
-         "DIR",                                                                                    \
-         &(m)->power_folder,                                                                       \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                            \
-    {                                                                                              \
-        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                    \
-            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"      \
+#define ENGINE_OPTIONS_BUT_THREADS(m)                             \
+    {OPTION_U32,                                                  \
+     "-c",                                                        \
+     "--ctx-size",                                                \
+     "N",                                                         \
+     &(m)->engine.context,                                        \
+     NULL,                                                        \
+     0,                                                           \
+     MODEL_CONTEXT_MAX,                                           \
+     "context in tokens (default 0: the model's, at most 4096)"}, \
+        ENGINE_OPTIONS_BUT_CONTEXT(m)
+// What may differ between two runs of one request.
+#define ENGINE_OPTIONS_BUT_CONTEXT(m)                                                          \
+    {OPTION_STRING,                                                                            \
+     "--force-isa",                                                                            \
+     NULL,                                                                                     \
+     "LEVEL",                                                                                  \
+     &(m)->isa,                                                                                \
+     NULL,                                                                                     \
+     0,                                                                                        \
+     0,                                                                                        \
+     "for tests: kernels of this level, scalar, avx2 or avx512 (default: the best there is)"}, \
+        {OPTION_FLAG,                                                                          \
+         "--pin",                                                                              \
+         NULL,                                                                                 \
+         NULL,                                                                                 \
+         &(m)->engine.pin_threads,                                                             \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "bind each worker thread to a CPU of its own"},                                       \
+        {OPTION_U32,                                                                           \
+         "--prefill-chunk",                                                                    \
+         NULL,                                                                                 \
+         "N",                                                                                  \
+         &(m)->engine.prefill_chunk,                                                           \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         ENGINE_CHUNK_MAX,                                                                     \
+         "for tests: prompt tokens of one step (default 256)"},                                \
+        {OPTION_STRING,                                                                        \
+         "--power-supply",                                                                     \
+         NULL,                                                                                 \
+         "DIR",                                                                                \
+         &(m)->power_folder,                                                                   \
+         NULL,                                                                                 \
+         0,                                                                                    \
+         0,                                                                                    \
+         "for tests: batteries in a folder like " POWER_SUPPLY_FOLDER},                        \
+    {                                                                                          \
+        OPTION_U64, "--kv-shuffle", NULL, "SEED", &(m)->engine.kv_shuffle_seed,                \
+            &(m)->engine.kv_shuffle, 0, 0, "for tests: KV blocks in an order drawn from SEED"  \
     }
 
 enum session_depth {
@@ -172,7 +188,8 @@ struct session {
     struct model model;
     struct vocabulary vocabulary;
     struct engine *engine;
-    struct power power; // begun with the engine
+    struct power power;   // begun with the engine
+    struct record record; // of a command that records
     bool has_gguf, has_model, has_vocabulary;
 };
 // Opens what the options ask for; on failure everything is closed again. A missing -m is
@@ -183,7 +200,7 @@ void session_close(struct session *session);
 // What a step of the session's engine is told: the clock and the power state.
 struct engine_inputs session_inputs(struct session *session);
 #define SESSION_SUSPENDED_NS 20000000 // between steps while nothing may be computed
-// Before a signal ends what runs: has every running sequence checkpointed, if that can be had
+// Before a signal ends what runs: has every running sequence checkpointed, if that becomes durable
 // within two seconds.
 void session_checkpoint(struct session *session);
 
@@ -219,6 +236,9 @@ void output_json_text(struct output *out, struct str s);
 // output_json_string.
 void output_put_utf8(struct output *out, struct str bytes);
 void output_flush(struct output *out);
+// "2026-11-30T18:04:05.123456789Z" of ns since 1970; "2026-11-30T18:04:05Z" without the
+// nanoseconds.
+void output_put_time(struct output *out, u64 ns, bool has_ns);
 
 // The text of tokens, piece by piece, in whole characters: what may still become a character, or a
 // stop string, is held back until that is known, or until the end. Behind a stop string nothing is

@@ -12,24 +12,6 @@ struct events_options {
     bool follow, json;
 };
 
-// "2026-11-30T18:04:05.123456789Z" of ns since 1970 (the civil calendar from days, by eras of 400
-// years).
-static void put_time(struct output *out, u64 ns) {
-    u64 seconds = ns / 1000000000u, days = seconds / 86400, z = days + 719468;
-    u32 second = (u32)(seconds % 86400);
-    u64 era = z / 146097;
-    u32 day_of_era = (u32)(z - era * 146097);
-    u32 year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) /
-                      365;
-    u32 day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    u32 shifted = (5 * day_of_year + 2) / 153; // months from March
-    u32 day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    u32 month = shifted < 10 ? shifted + 3 : shifted - 9;
-    u32 year = year_of_era + (u32)era * 400 + (month <= 2);
-    output_format(out, "%04u-%02u-%02uT%02u:%02u:%02u.%09uZ", year, month, day, second / 3600,
-                  second / 60 % 60, second % 60, (u32)(ns % 1000000000u));
-}
-
 static void put_hex(struct output *out, const struct sha256_digest *digest) {
     char hex[SHA256_HEX_BYTES + 1];
     sha256_to_hex(digest, hex);
@@ -46,7 +28,7 @@ static void put_json(struct output *out, const struct spool_record *record) {
                   e->number, high, low, event_type_name(e->type));
     if (record->wall_ns != 0) {
         output_put(out, STR(",\"time\":\""));
-        put_time(out, record->wall_ns);
+        output_put_time(out, record->wall_ns, true);
         output_put(out, STR("\""));
     }
     output_format(out,

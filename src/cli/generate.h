@@ -23,9 +23,15 @@ struct generate_options {
     const char *stop_values[STOP_STRINGS_MAX], *bias_values[SAMPLE_BIASES_MAX];
     struct logit_bias bias_table[SAMPLE_BIASES_MAX];
     struct stop_matcher stop;
+    struct str stop_strings[STOP_STRINGS_MAX]; // [stops.n]
+    // Not options: who asks, what was said (for the record), and whether a signal is meant to end
+    // an answer, not to interrupt it.
+    enum payload_command command;
+    struct str text;
+    bool signal_ends;
 };
 
-#define GENERATE_OPTIONS_MAX 40 // rows that the options of one command have, at most
+#define GENERATE_OPTIONS_MAX 48 // rows that the options of one command have, at most
 void generate_options_init(struct generate_options *g);
 // Appends the rows to rows[*n].
 void generate_options_add(struct generate_options *g, struct option *rows, u32 *n);
@@ -93,7 +99,7 @@ enum sov_status answer_generate(struct answer *answer, struct session *session,
     MUST_CHECK;
 // One line: an object of the prompt, the answer and the timings.
 void answer_print_json(const struct answer *answer, struct generate_options *g,
-                       const struct tokenizer *tokenizer, const struct token_list *prompt,
+                       const struct session *session, const struct token_list *prompt,
                        struct output *out);
 // The parts of it: the text up to a stop string, as a JSON string; {"id", "token", "bytes",
 // "logprob" of one token, without the closing brace, where special tokens have their text; an array
@@ -104,7 +110,9 @@ void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u
                         f64 logprob);
 void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
                          const struct answer *answer);
-// One line of figures on stderr.
-void answer_print_figures(const struct answer *answer, const struct generate_options *g);
+// Figures on stderr; where the run is recorded, and the head, on a line of their own. `card`:
+// engine_card.
+void answer_print_figures(const struct answer *answer, const struct generate_options *g,
+                          const struct session *session);
 
 void output_put_ids(struct output *out, const u32 *ids, usize n);

@@ -53,7 +53,9 @@ void generate_options_add(struct generate_options *g, struct option *rows, u32 *
          SAMPLE_LOGPROBS_MAX, "with --json: log-probabilities, and those of the N best tokens"},
         {OPTION_STRING, "--script", NULL, "FILE", &g->script_path, no, 0, 0,
          "for tests: ids to take instead of the first draws of an answer"},
+        BACKEND_OPTION(&g->model),
         ENGINE_OPTIONS(&g->model),
+        RECORD_OPTIONS(&g->model.record),
     };
     assert(*n + COUNT_OF(own) <= GENERATE_OPTIONS_MAX);
     memcpy(rows + *n, own, sizeof own);
@@ -102,9 +104,8 @@ bool generate_options_check(struct generate_options *g, const struct command *co
     if (g->greedy) g->sampling.temperature = 0.0f;
     g->sampling.biases = g->bias_table;
     g->sampling.n_biases = g->biases.n;
-    struct str stops[STOP_STRINGS_MAX];
-    for (u32 i = 0; i < g->stops.n; i++) stops[i] = str_from_z(g->stop_values[i]);
-    enum sov_status status = stop_init(&g->stop, stops, g->stops.n, &fault);
+    for (u32 i = 0; i < g->stops.n; i++) g->stop_strings[i] = str_from_z(g->stop_values[i]);
+    enum sov_status status = stop_init(&g->stop, g->stop_strings, g->stops.n, &fault);
     if (status == SOV_OK) status = sample_params_check(&g->sampling, &fault);
     if (status == SOV_OK) return true;
     *exit_code = cli_usage_error(command, "%s", fault.message);

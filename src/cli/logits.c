@@ -28,10 +28,12 @@ int cli_logits(const struct command *command, const struct platform_start *start
          "a row for every position (default: the last)"},
         {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0,
          "print one JSON object about the rows"},
+        BACKEND_OPTION(&model),
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
+    model.engine.start = start;
     if (tokens_path == NULL) return cli_usage_error(command, "--tokens FILE is missing");
     if (out_path == NULL) return cli_usage_error(command, "-o OUT is missing");
     if (all) model.engine.logit_rows = LOGIT_ROWS;

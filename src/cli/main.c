@@ -41,6 +41,48 @@ static const struct command commands[] = {
      "is named on stderr; the next writer cuts it off. --json prints CloudEvents 1.0 envelopes.\n\n"
      "example:\n  sov events answers.spool --follow --json\n",
      cli_events},
+    {"verify", "whether a record store holds together",
+     "verify STORE [--expect SIZE:ROOT] [--json]",
+     "Checks every byte by the digests, receipts, chains and heads of the store, without a model and\n"
+     "without changing anything; a run may go on recording. Hashes can be computed again by whoever\n"
+     "changes a store: keep the head that a run prints (SIZE:ROOT), and give it to --expect. Exit\n"
+     "code 4: it does not verify (or does not extend that head: an older copy, another store); 3: no\n"
+     "store, one of another version, or one that cannot be read. What the text is worth, sov replay\n"
+     "tells.\n\n"
+     "example:\n  sov verify ~/.local/state/sov-rtx/records/20261130T210500Z-4711\n",
+     cli_verify},
+    {"replay", "whether recorded tokens are what the model gives",
+     "replay STORE -m MODEL [--sequence ID] [--json] [options]",
+     "Verifies the store, then runs every recorded request again from prompt, parameters and seed,\n"
+     "and compares all that the record has of it: tokens, digests of K and V in every layer, the\n"
+     "event chain, the end. No recorded token is used. Threads, chunks, instruction set and\n"
+     "sequences at once may differ from those of the recorded run. The first difference of a\n"
+     "sequence is named, with its likely cause. Exit code 4: something differs, or the store does\n"
+     "not verify; 3: not checkable here (another model, a model that is missing, commitments in the\n"
+     "place of tokens).\n\n"
+     "example:\n  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL\n",
+     cli_replay},
+    {"resume", "finish what a record store has of interrupted sequences",
+     "resume STORE -m MODEL [-o FILE] [--events SPOOL] [options]",
+     "After a crash, a kill or Ctrl-C: every sequence goes on from its last checkpoint, and recording\n"
+     "goes on in the same store. Tokens, texts, digests and events are those of a run that was never\n"
+     "interrupted. May itself be stopped and repeated. When all is done, out comes one line in the\n"
+     "shape of sov batch for every sequence of the store, in the order of the requests, so that\n"
+     "resuming again gives the same file; logprobs are not recorded, and null in it. One process at\n"
+     "a time writes to a store. Exit code 3: another model than the recorded one; 4: the store does\n"
+     "not verify.\n\n"
+     "example:\n"
+     "  sov resume ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL -o answers.jsonl\n",
+     cli_resume},
+    {"log", "the record stores of this user, or what is in one",
+     "log [STORE] [--json] | log --prune --older-than DAYS [--force]",
+     "Without STORE: every store below $XDG_STATE_HOME/sov-rtx/records (or ~/.local/state/...), by\n"
+     "date of the last session. With one: its sequences. Nothing is ever removed unless --prune asks\n"
+     "for it: then every store goes whose last session began more than DAYS days ago, but not one\n"
+     "with an interrupted sequence, nor one that does not read as a store (--force removes these\n"
+     "too), and never one in use. What is removed is printed.\n\n"
+     "example:\n  sov log\n",
+     cli_log},
     {"template", "what a chat template makes of messages",
      "template [-m MODEL] [--template NAME] [options] [MESSAGE ...]",
      "Without a model: the names for --template. With a model: what its template was taken for.\n"
@@ -66,6 +108,16 @@ static const struct command commands[] = {
      "is measured.\n\n"
      "example:\n  sov bench -m MODEL -p 128,512 -d 0,1024 -b 1,8 -t 1,2\n",
      cli_bench},
+    {"conform", "every CUDA kernel on this machine's card against the reference operators",
+     "conform [--backend cuda|cpu] [--kernel NAME] [--quick] [--json] | conform --check REPORT",
+     "Outputs, inputs, guards around every buffer and poison behind every row are compared byte\n"
+     "by byte; with a power word that is not active nothing may change. Exit code 1 when\n"
+     "something is wrong, 3 when there is no driver or card. --json prints a report with a digest\n"
+     "of every output. --backend cpu computes the same report by the reference operators alone,\n"
+     "and --check holds a report of any machine against them (exit code 4 when it differs):\n"
+     "neither needs a card.\n\n"
+     "example:\n  sov conform --json > report.json\n  sov conform --check report.json\n",
+     cli_conform},
     {"trace", "what every operator of one pass produced, for comparison",
      "trace -m MODEL --tokens FILE -o OUT",
      "Rows go to OUT as f32, their index to stdout: LAYER OPERATOR ROWS WIDTH OFFSET.\n\n"

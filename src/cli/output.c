@@ -40,6 +40,25 @@ void output_format(struct output *out, const char *format, ...) {
     output_put(out, (struct str){(const u8 *)t.data, t.len});
 }
 
+// The civil calendar from days, by eras of 400 years.
+void output_put_time(struct output *out, u64 ns, bool has_ns) {
+    u64 seconds = ns / 1000000000u, days = seconds / 86400, z = days + 719468;
+    u32 second = (u32)(seconds % 86400);
+    u64 era = z / 146097;
+    u32 day_of_era = (u32)(z - era * 146097);
+    u32 year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) /
+                      365;
+    u32 day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    u32 shifted = (5 * day_of_year + 2) / 153; // months from March
+    u32 day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    u32 month = shifted < 10 ? shifted + 3 : shifted - 9;
+    u32 year = year_of_era + (u32)era * 400 + (month <= 2);
+    output_format(out, "%04u-%02u-%02uT%02u:%02u:%02u", year, month, day, second / 3600,
+                  second / 60 % 60, second % 60);
+    if (has_ns) output_format(out, ".%09u", (u32)(ns % 1000000000u));
+    output_put(out, STR("Z"));
+}
+
 void output_put_utf8(struct output *out, struct str bytes) {
     usize clean_from = 0;
     for (usize i = 0; i < bytes.len;) {

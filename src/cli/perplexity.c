@@ -120,10 +120,12 @@ int cli_perplexity(const struct command *command, const struct platform_start *s
         MODEL_OPTION(&model),
         {OPTION_STRING, "-f", "--file", "FILE", &path, NULL, 0, 0, "the text (\"-\": stdin)"},
         {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0, "print one JSON object"},
+        BACKEND_OPTION(&model),
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
+    model.engine.start = start;
     if (path == NULL) return cli_usage_error(command, "-f FILE is missing");
     platform_watch_interrupt();
     struct sov_fault fault = {0};

@@ -69,17 +69,18 @@ static enum sov_status encode_chat(const struct vocabulary *vocabulary, struct s
     return prompt_encode(vocabulary, &t, messages, n_messages, list, fault);
 }
 
-static enum sov_status read_prompt(const struct vocabulary *vocabulary, const struct run_options *o,
-                                   struct token_list *list, u32 *end_token,
+// The text, of the command line or of `file`, is remembered for the record.
+static enum sov_status read_prompt(const struct vocabulary *vocabulary, struct run_options *o,
+                                   struct file_bytes *file, struct token_list *list, u32 *end_token,
                                    struct sov_fault *fault) {
-    struct file_bytes file = {0};
     struct str text = str_from_z(o->prompt);
     const char *path = o->tokens != NULL ? o->tokens : o->file != NULL ? o->file : "-";
     enum sov_status status = SOV_OK;
     if (!o->has_prompt) {
-        status = file_read_all(path, &file, fault);
-        text = file.text;
+        status = file_read_all(path, file, fault);
+        text = file->text;
     }
+    if (o->tokens == NULL) o->generate.text = text;
     if (status == SOV_OK && o->tokens != NULL) {
         status = token_list_parse(text, path, list, fault);
     } else if (status == SOV_OK && o->chat) {
@@ -88,7 +89,6 @@ static enum sov_status read_prompt(const struct vocabulary *vocabulary, const st
         u32 flags = TOKENIZE_BOS_EOS | (o->special ? TOKENIZE_SPECIAL : 0);
         status = vocabulary_encode(vocabulary, text, flags, list, fault);
     }
-    file_free(&file);
     return status;
 }
 
@@ -97,22 +97,24 @@ static enum sov_status run(struct session *session, struct run_options *o, struc
     struct generate_options *g = &o->generate;
     struct token_list prompt = {0};
     struct answer answer = {0};
+    struct file_bytes file = {0};
     u32 end_token = TOKEN_NONE;
     enum sov_status status = generate_options_load(g, fault);
     if (status == SOV_OK) {
-        status = read_prompt(&session->vocabulary, o, &prompt, &end_token, fault);
+        status = read_prompt(&session->vocabulary, o, &file, &prompt, &end_token, fault);
     }
     if (status == SOV_OK) status = answer_create(&answer, g, g->model.engine.context, fault);
     if (status == SOV_OK) {
         status = answer_generate(&answer, session, g, &prompt, end_token, out, fault);
     }
     if (status == SOV_OK && g->json) {
-        answer_print_json(&answer, g, session->vocabulary.tokenizer, &prompt, out);
+        answer_print_json(&answer, g, session, &prompt, out);
     }
-    if (status == SOV_OK) answer_print_figures(&answer, g);
+    if (status == SOV_OK) answer_print_figures(&answer, g, session);
     *cancelled = answer.cancelled;
     answer_free(&answer);
     token_list_free(&prompt);
+    file_free(&file);
     return status;
 }
 
@@ -121,6 +123,8 @@ int cli_run(const struct command *command, const struct platform_start *start) {
     generate_options_init(&o.generate);
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.generate.model.engine.start = o.generate.model.record.start = start;
+    o.generate.command = PAYLOAD_RUN;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct session session;

@@ -21,6 +21,30 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
     return SOV_OK;
 }
 
+static enum sov_status choose_device(const char *name, enum engine_device *device,
+                                     struct sov_fault *fault) {
+    static const char *const names[] = {
+        [ENGINE_CPU] = "cpu", [ENGINE_CUDA] = "cuda", [ENGINE_AUTO] = "auto"};
+    *device = ENGINE_AUTO;
+    if (name == NULL) return SOV_OK;
+    for (u32 i = 0; i < COUNT_OF(names); i++) {
+        *device = (enum engine_device)i;
+        if (str_equal(str_from_z(name), str_from_z(names[i]))) return SOV_OK;
+    }
+    return fault_set(fault, SOV_ERR_USAGE, "--backend takes cpu, cuda or auto, not \"%.64s\"",
+                     name);
+}
+
+// On a terminal, the share of a model that is on the card.
+static void show_progress(void *context, u64 done, u64 total) {
+    (void)context;
+    struct output err;
+    output_init(&err, PLATFORM_STDERR);
+    output_format(&err, "\rmodel to the card: %llu of %llu MiB ", done >> 20, total >> 20);
+    if (done == total) output_put(&err, STR("\r\033[K"));
+    output_flush(&err);
+}
+
 // Puts the file in front of what is wrong with it.
 static enum sov_status name_file(const char *path, struct sov_fault *fault) {
     struct sov_fault inner = *fault;
@@ -32,35 +56,51 @@ static enum sov_status name_file(const char *path, struct sov_fault *fault) {
     return fault_set(fault, inner.status, "%.256s: %s", path, inner.message);
 }
 
-#define HASH_STEP_BYTES (64u << 20) // between looks at signals
-
 // --model-sha256: the file's bytes, all shards in order, must have this digest.
-static enum sov_status check_digest(const struct gguf *gguf, const char *wanted_hex,
+static enum sov_status check_digest(const struct sha256_digest *found, const char *wanted_hex,
                                     struct sov_fault *fault) {
     struct sha256_digest wanted;
     if (!sha256_from_hex(str_from_z(wanted_hex), &wanted)) {
         return fault_set(fault, SOV_ERR_USAGE,
                          "--model-sha256 takes 64 hexadecimal digits, not \"%.80s\"", wanted_hex);
     }
-    struct sha256 h;
-    sha256_begin(&h);
-    for (u32 shard = 0; shard < gguf->n_shards; shard++) {
-        struct str rest = {gguf->shards[shard].data, (usize)gguf->shards[shard].bytes};
-        while (rest.len > 0) {
-            usize n = MIN(rest.len, (usize)HASH_STEP_BYTES);
-            sha256_update(&h, (struct str){rest.data, n});
-            rest.data += n;
-            rest.len -= n;
-            if (platform_interrupted()) {
-                return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
-            }
-        }
-    }
-    struct sha256_digest found = sha256_end(&h);
-    if (sha256_equal(&wanted, &found)) return SOV_OK;
+    if (sha256_equal(&wanted, found)) return SOV_OK;
     char hex[SHA256_HEX_BYTES + 1];
-    sha256_to_hex(&found, hex);
+    sha256_to_hex(found, hex);
     return fault_set(fault, SOV_ERR_FORMAT, "its SHA-256 is %s, not %s", hex, wanted_hex);
+}
+
+// Where it decides whether a file is taken, nothing that was kept is believed.
+static enum sov_status find_digest(const struct gguf *gguf, const struct model_options *options,
+                                   struct sha256_digest *digest, struct sov_fault *fault) {
+    bool is_wanted = options->sha256 != NULL || options->record.start != NULL;
+    if (!is_wanted) return SOV_OK;
+    const struct platform_start *kept = options->sha256 == NULL ? options->record.start : NULL;
+    enum sov_status status = model_digest(gguf, kept, digest, fault);
+    if (status != SOV_OK || options->sha256 == NULL) return status;
+    return check_digest(digest, options->sha256, fault);
+}
+
+static enum sov_status open_engine(struct session *session, struct model_options *options,
+                                   struct sov_fault *fault) {
+    enum payload_kv_form form;
+    enum sov_status status = record_options_check(&options->record, &form, fault);
+    if (status != SOV_OK) return status;
+    struct engine_config *config = &options->engine;
+    config->tokenizer = session->vocabulary.tokenizer;
+    config->stop_word = platform_suspend_word();
+    config->has_janet = true;
+    config->retries = ATTEMPT_RETRIES;
+    config->run_ahead = ENGINE_RUN_AHEAD_MAX;
+    config->kv_full = form == PAYLOAD_KV_FULL;
+    power_begin(&session->power, options->power_folder);
+    status = engine_config_resolve(config, &session->model, fault);
+    if (status == SOV_OK) status = engine_open(&session->model, config, &session->engine, fault);
+    if (status != SOV_OK || options->record.start == NULL) return status;
+    const char *card = engine_card(session->engine);
+    record_prepare(&session->record, &options->record, &config->model_digest,
+                   card != NULL ? card : cpu_level_name(config->level), session->engine);
+    return SOV_OK;
 }
 
 enum sov_status session_open(struct session *session, struct model_options *options,
@@ -70,6 +110,10 @@ enum sov_status session_open(struct session *session, struct model_options *opti
         return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
     }
     enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
+    if (status == SOV_OK && options->engine.start != NULL) {
+        status = choose_device(options->backend, &options->engine.device, fault);
+        if (platform_is_terminal(PLATFORM_STDERR)) options->engine.progress = show_progress;
+    }
     if (status != SOV_OK) return status;
     const struct gguf *gguf = &session->model.gguf;
     if (depth == SESSION_VOCABULARY) {
@@ -80,8 +124,8 @@ enum sov_status session_open(struct session *session, struct model_options *opti
         status = model_open(&session->model, options->model_path, fault);
         session->has_model = status == SOV_OK;
     }
-    if (status == SOV_OK && options->sha256 != NULL) {
-        status = check_digest(gguf, options->sha256, fault);
+    if (status == SOV_OK) {
+        status = find_digest(gguf, options, &options->engine.model_digest, fault);
     }
     if (status == SOV_OK) {
         status = vocabulary_open(&session->vocabulary, gguf, fault);
@@ -94,17 +138,7 @@ enum sov_status session_open(struct session *session, struct model_options *opti
                            CLI_PIECE_BYTES_MAX);
     }
     if (status != SOV_OK) status = name_file(options->model_path, fault);
-    if (status == SOV_OK && depth == SESSION_ENGINE) {
-        options->engine.tokenizer = session->vocabulary.tokenizer;
-        options->engine.stop_word = platform_suspend_word();
-        options->engine.has_janet = true;
-        options->engine.retries = ATTEMPT_RETRIES;
-        power_begin(&session->power, options->power_folder);
-        status = engine_config_resolve(&options->engine, &session->model, fault);
-        if (status == SOV_OK) {
-            status = engine_open(&session->model, &options->engine, &session->engine, fault);
-        }
-    }
+    if (status == SOV_OK && depth == SESSION_ENGINE) status = open_engine(session, options, fault);
     if (status != SOV_OK) session_close(session);
     return status;
 }
@@ -117,21 +151,24 @@ struct engine_inputs session_inputs(struct session *session) {
     return inputs;
 }
 
-#define CHECKPOINT_TRIES 100
+#define CHECKPOINT_NS 2000000000ull
 
 void session_checkpoint(struct session *session) {
-    struct engine_inputs inputs = {platform_monotonic_ns(), POWER_SUSPEND};
-    for (u32 i = 0; i < CHECKPOINT_TRIES; i++) {
+    u64 begin_ns = platform_monotonic_ns();
+    struct engine_inputs inputs = {begin_ns, POWER_SUSPEND};
+    do {
         struct engine_report report;
         struct sov_fault fault = {0};
         enum sov_status status = engine_step(session->engine, &inputs, &report, &fault);
         if (status != SOV_OK || report.is_suspended) return;
-        platform_sleep(SESSION_SUSPENDED_NS);
-    }
+        if (record_check(&session->record, &fault) != SOV_OK) return;
+        platform_sleep(SESSION_SUSPENDED_NS); // (not at all, where a signal has come)
+    } while (platform_monotonic_ns() - begin_ns < CHECKPOINT_NS);
 }
 
 void session_close(struct session *session) {
     if (session->engine != NULL) engine_close(session->engine);
+    record_close(&session->record);
     if (session->has_vocabulary) vocabulary_close(&session->vocabulary);
     if (session->has_model) model_close(&session->model);
     if (session->has_gguf) gguf_close(&session->gguf);

@@ -12,6 +12,7 @@
 
 #define RESULT_OUT_OF_MEMORY 2 // CUresult
 #define RESULT_NO_DEVICE 100
+#define RESULT_NOT_READY 600
 
 #define ATTRIBUTE_MULTIPROCESSORS 16 // CUdevice_attribute
 #define ATTRIBUTE_L2_BYTES 38
@@ -332,6 +333,14 @@ enum sov_status cuda_stream_wait(const struct cuda_driver *driver, struct cuda_s
     return cuda_check(driver, result, "cuStreamSynchronize", what, fault);
 }
 
+enum sov_status cuda_stream_query(const struct cuda_driver *driver, struct cuda_stream *stream,
+                                  const char *what, bool *is_done, struct sov_fault *fault) {
+    cuda_result result = driver->api.stream_query(stream);
+    *is_done = result == 0;
+    if (result == RESULT_NOT_READY) return SOV_OK;
+    return cuda_check(driver, result, "cuStreamQuery", what, fault);
+}
+
 enum sov_status cuda_event_create(const struct cuda_driver *driver, struct cuda_event **event,
                                   struct sov_fault *fault) {
     cuda_result result = driver->api.event_create(event, 0);
@@ -352,6 +361,12 @@ enum sov_status cuda_stream_wait_event(const struct cuda_driver *driver, struct 
                                        struct cuda_event *event, struct sov_fault *fault) {
     cuda_result result = driver->api.stream_wait_event(stream, event, 0);
     return cuda_check(driver, result, "cuStreamWaitEvent", "event", fault);
+}
+
+enum sov_status cuda_event_wait(const struct cuda_driver *driver, struct cuda_event *event,
+                                struct sov_fault *fault) {
+    cuda_result result = driver->api.event_wait(event);
+    return cuda_check(driver, result, "cuEventSynchronize", "event", fault);
 }
 
 enum sov_status cuda_event_elapsed(const struct cuda_driver *driver, struct cuda_event *first,

@@ -73,6 +73,7 @@ struct cuda_graph_exec;
     X(stream_create, "cuStreamCreate", (struct cuda_stream **, u32 flags))                       \
     X(stream_destroy, "cuStreamDestroy_v2", (struct cuda_stream *))                              \
     X(stream_wait, "cuStreamSynchronize", (struct cuda_stream *))                                \
+    X(stream_query, "cuStreamQuery", (struct cuda_stream *))                                     \
     X(stream_wait_event, "cuStreamWaitEvent",                                                    \
       (struct cuda_stream *, struct cuda_event *, u32 flags))                                    \
     X(event_create, "cuEventCreate", (struct cuda_event **, u32 flags))                          \
@@ -179,6 +180,10 @@ void cuda_stream_destroy(const struct cuda_driver *driver, struct cuda_stream *s
 // Until all that is in the stream is done. Errors of the card during that work appear here.
 enum sov_status cuda_stream_wait(const struct cuda_driver *driver, struct cuda_stream *stream,
                                  const char *what, struct sov_fault *fault) MUST_CHECK;
+// Whether all that is in the stream is done, without waiting; errors as above.
+enum sov_status cuda_stream_query(const struct cuda_driver *driver, struct cuda_stream *stream,
+                                  const char *what, bool *is_done, struct sov_fault *fault)
+    MUST_CHECK;
 enum sov_status cuda_event_create(const struct cuda_driver *driver, struct cuda_event **event,
                                   struct sov_fault *fault) MUST_CHECK;
 void cuda_event_destroy(const struct cuda_driver *driver, struct cuda_event *event);
@@ -188,6 +193,8 @@ enum sov_status cuda_event_record(const struct cuda_driver *driver, struct cuda_
 enum sov_status cuda_stream_wait_event(const struct cuda_driver *driver, struct cuda_stream *stream,
                                        struct cuda_event *event, struct sov_fault *fault)
     MUST_CHECK;
+enum sov_status cuda_event_wait(const struct cuda_driver *driver, struct cuda_event *event,
+                                struct sov_fault *fault) MUST_CHECK;
 // Waits for `last`.
 enum sov_status cuda_event_elapsed(const struct cuda_driver *driver, struct cuda_event *first,
                                    struct cuda_event *last, f32 *ms, struct sov_fault *fault)

@@ -78,6 +78,12 @@ const char *cuda_kernel_name(enum cuda_kernel kernel) {
     return table[kernel].name;
 }
 
+const char *cuda_module_text(u32 idx, const char **name) {
+    if (idx >= MODULE_COUNT) return NULL;
+    *name = modules[idx].name;
+    return modules[idx].text;
+}
+
 // --- open and close ---
 
 static enum sov_status find_function(struct cuda_kernels *kernels, u32 kernel_idx,

@@ -212,6 +212,8 @@ enum sov_status cuda_kernels_open(struct cuda_kernels *kernels, const struct cud
 void cuda_kernels_close(struct cuda_kernels *kernels); // of what is zero or closed: nothing
 
 const char *cuda_kernel_name(enum cuda_kernel kernel);
+// The PTX of module `idx`, as the driver gets it, and the module's name; NULL when there is none.
+const char *cuda_module_text(u32 idx, const char **name);
 // What is counted becomes the grid. SOV_ERR_LIMIT when the card has no such grid, SOV_ERR_ARGUMENT
 // for a count of 0.
 enum sov_status cuda_kernel_grid(enum cuda_kernel kernel, const u32 counts[3], u32 grid[3],

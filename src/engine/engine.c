@@ -28,6 +28,8 @@ static enum sov_status probe(struct engine *engine, const char *operation,
     return config->probe == NULL ? SOV_OK : config->probe(config->probe_context, operation, fault);
 }
 
+static void hold(struct engine *engine, struct sequence *q);
+
 // --- requests ---
 
 enum sov_status engine_check_tokens(const struct engine *engine, const u32 *tokens, u32 n_tokens,
@@ -76,6 +78,36 @@ static enum sov_status check_request(const struct engine *engine,
     return SOV_OK;
 }
 
+// Gives the store a request, with its first checkpoint.
+static enum sov_status start_record(struct engine *engine, const struct engine_request *request,
+                                    const struct sha256_digest *origin, struct sov_fault *fault) {
+    struct checkpoint_id id = {request->id, request->n_tokens, CHECKPOINT_BOUNDARY};
+    struct str bytes = sequence_first_checkpoint(engine, request, origin);
+    return engine->store.start(engine->store.context, &id, request->record, bytes, fault);
+}
+
+static void forget_start(struct engine *engine, u64 sequence_id, u32 n_prompt) {
+    struct checkpoint_id id = {sequence_id, n_prompt, CHECKPOINT_BOUNDARY};
+    engine->store.forget(engine->store.context, &id);
+}
+
+// The stop rule learns what was committed before. None of it ended the sequence then; the last
+// token of a boundary is committed anew.
+static enum sov_status ask_stop_rule(const struct engine_request *request,
+                                     struct sov_fault *fault) {
+    const struct payload_checkpoint *h = request->history;
+    u32 n_tokens = payload_count(h->tokens), end = n_tokens;
+    if (h->kind == PAYLOAD_BOUNDARY && n_tokens > h->n_prompt) end--;
+    for (u32 i = h->n_prompt; i < end && request->stop != NULL; i++) {
+        if (!request->stop(request->stop_context, payload_u32(h->tokens, i))) continue;
+        return fault_set(fault, SOV_ERR_INTEGRITY,
+                         "sequence %llu: the checkpoint goes on behind token %u, where the request "
+                         "ends",
+                         request->id, i);
+    }
+    return SOV_OK;
+}
+
 enum sov_status engine_submit(struct engine *engine, const struct engine_request *request,
                               engine_sequence *sequence, struct sov_fault *fault) {
     enum sov_status status = check_request(engine, request, fault);
@@ -87,31 +119,67 @@ enum sov_status engine_submit(struct engine *engine, const struct engine_request
         return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %llu is there already",
                          request->id);
     }
-    u32 slot = sched_submit(&engine->scheduler, request->n_tokens);
-    if (slot == SOV_MAX_SEQS) {
+    if (engine_room(engine) == 0) {
         return fault_set(fault, SOV_ERR_STATE, "the engine is busy with %u sequences",
                          engine->config.max_seqs);
     }
+    struct sha256_digest origin = sequence_origin(engine, request);
+    if (request->history != NULL) {
+        status = sequence_check_history(engine, request, &origin, fault);
+        if (status == SOV_OK) status = ask_stop_rule(request, fault);
+    }
+    bool is_recorded = request->record.len > 0 && engine->store.start != NULL;
+    if (status == SOV_OK && is_recorded) status = start_record(engine, request, &origin, fault);
+    if (status != SOV_OK) return status;
+    const struct payload_checkpoint *h = request->history;
+    u32 n_tokens = h != NULL ? payload_count(h->tokens) : request->n_tokens;
+    bool has_generated = n_tokens > request->n_tokens;
+    bool is_restored = has_generated && h->kind == PAYLOAD_BOUNDARY;
+    u32 slot = has_generated ? sched_submit_history(&engine->scheduler, request->n_tokens, n_tokens,
+                                                    is_restored)
+                             : sched_submit(&engine->scheduler, request->n_tokens);
+    assert(slot != SOV_MAX_SEQS);
     struct sequence *q = &engine->sequences[slot];
-    u32 *tokens = q->tokens;
-    struct token_logprob *top = q->top;
     *q = (struct sequence){
         .handle = ++engine->n_submitted * SOV_MAX_SEQS + slot,
         .request = *request,
-        .tokens = tokens,
-        .top = top,
-        .n_committed = request->n_tokens,
+        .tokens = q->tokens,
+        .top = q->top,
+        .kv_hashes = q->kv_hashes,
+        .n_committed = n_tokens - is_restored, // its last token waits for the receipt
         .chain = engine->root,
+        .origin = origin,
+        .is_starting = is_recorded,
+        .is_restored = is_restored,
+        .waits_for_kv = is_restored,
+        .restored_hash = request->history_hash,
     };
     q->request.tokens = NULL;
-    memcpy(tokens, request->tokens, request->n_tokens * sizeof(u32));
-    struct sha256_digest origin = sequence_origin(engine, request);
+    q->request.history = NULL;
+    q->request.record = (struct str){0};
+    memcpy(q->tokens, h != NULL ? h->tokens.data : (const u8 *)request->tokens,
+           n_tokens * sizeof(u32));
     event_chain_begin(&q->events, request->id, &origin);
+    if (h != NULL) q->events.next_number = h->event_number;
+    if (h != NULL) q->events.digest = h->event_digest;
+    u32 boundary = (q->n_committed - request->n_tokens) / ENGINE_CHECKPOINT_TOKENS *
+                   ENGINE_CHECKPOINT_TOKENS;
+    sequence_begin_kv(engine, q, boundary > 0 ? request->n_tokens + boundary - 1 : 0);
     // A full context leaves nothing to generate.
-    if (request->n_tokens == engine->config.context) q->ending = FINISH_LENGTH;
-    scheduled(engine, q)->is_held = q->ending != FINISH_NONE;
+    if (q->n_committed == engine->config.context) q->ending = FINISH_LENGTH;
+    hold(engine, q);
     *sequence = q->handle;
     return SOV_OK;
+}
+
+enum sov_status engine_record(struct engine *engine, const struct engine_request *request,
+                              struct sov_fault *fault) {
+    enum sov_status status = check_request(engine, request, fault);
+    if (status != SOV_OK || engine->store.start == NULL) return status;
+    struct sha256_digest origin = sequence_origin(engine, request);
+    status = start_record(engine, request, &origin, fault);
+    if (status == SOV_OK) forget_start(engine, request->id, request->n_tokens);
+    return status;
 }
 
 static struct sequence *find(const struct engine *engine, engine_sequence sequence) {
@@ -122,6 +190,11 @@ static struct sequence *find(const struct engine *engine, engine_sequence sequen
 void engine_cancel(struct engine *engine, engine_sequence sequence) {
     struct sequence *q = find(engine, sequence);
     if (q != NULL) q->is_cancelled = true;
+}
+
+void engine_interrupt(struct engine *engine, engine_sequence sequence) {
+    struct sequence *q = find(engine, sequence);
+    if (q != NULL) q->is_cancelled = q->is_interrupted = true;
 }
 
 u32 engine_room(const struct engine *engine) {
@@ -135,6 +208,24 @@ enum sequence_state engine_state(const struct engine *engine, engine_sequence se
 
 struct cpu *engine_cpu(struct engine *engine) {
     return engine->cpu;
+}
+
+u32 engine_kv_length(const struct engine *engine, engine_sequence sequence) {
+    const struct sequence *q = find(engine, sequence);
+    if (q == NULL || engine->kv.spilled[slot_of(engine, q)]) return 0;
+    return kv_length(&engine->kv, slot_of(engine, q));
+}
+
+enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
+                               u32 n, u8 *rows, struct sov_fault *fault) {
+    u32 length = engine_kv_length(engine, sequence);
+    if (layer >= engine->model->params.n_layer || n > length) {
+        return fault_set(fault, SOV_ERR_ARGUMENT,
+                         "K and V of layer %u, %u positions: the cache has %u", layer, n, length);
+    }
+    if (n == 0) return SOV_OK;
+    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows,
+                   fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
@@ -189,11 +280,13 @@ static u32 n_generated(struct engine *engine, const struct sequence *q) {
 static void commit_kv(struct engine *engine, struct sequence *q) {
     u32 slot = slot_of(engine, q), length = kv_length(&engine->kv, slot);
     u32 wanted = MIN(scheduled(engine, q)->n_computed, q->n_committed);
-    if (wanted <= length) return;
-    struct sov_fault fault = {0};
-    enum sov_status status = kv_append_tokens(&engine->kv, slot, wanted - length, &fault);
-    assert(status == SOV_OK); // the blocks are there
-    sequence_publish(engine, slot, false);
+    if (wanted > length) {
+        struct sov_fault fault = {0};
+        enum sov_status status = kv_append_tokens(&engine->kv, slot, wanted - length, &fault);
+        assert(status == SOV_OK); // the blocks are there
+        sequence_publish(engine, slot, false);
+    }
+    sequence_hash_kv(engine, q, q->n_committed - 1);
 }
 
 // Also when its last attempt failed: the store may know it all the same.
@@ -208,6 +301,25 @@ static void forget_checkpoints(struct engine *engine, struct sequence *q) {
     if (scheduled(engine, q)->is_prepared) engine->store.forget(engine->store.context, &id);
     q->is_begun = false;
     forget_suspension(engine, q);
+}
+
+static void note_fault(struct engine *engine, const struct sov_fault *fault) {
+    if (engine->report.n_failed++ > 0) return;
+    engine->step_fault = *fault;
+    engine->report.fault = &engine->step_fault;
+}
+
+// The store learns of the end, unless it knows nothing of the sequence or it may be gone on with.
+static void record_end(struct engine *engine, struct sequence *q, enum finish_reason reason) {
+    const struct checkpoint_store *store = &engine->store;
+    if (q->is_starting) forget_start(engine, q->request.id, scheduled(engine, q)->n_prompt);
+    if (store->finish == NULL || q->is_interrupted || q->is_unrecorded) return;
+    struct checkpoint_id id = {q->request.id, q->n_committed, CHECKPOINT_FINISH};
+    struct sov_fault fault = {0};
+    struct str bytes;
+    enum sov_status status = sequence_checkpoint(engine, q, &id, reason, &bytes, &fault);
+    if (status == SOV_OK) status = store->finish(store->context, &id, bytes, &fault);
+    if (status != SOV_OK) note_fault(engine, &fault);
 }
 
 // The end: what is staged is dropped, what was committed stays for prompts to come.
@@ -227,6 +339,7 @@ static void finish(struct engine *engine, struct sequence *q, enum finish_reason
         engine->faults[slot] = q->fault;
         output->fault = &engine->faults[slot];
     }
+    record_end(engine, q, reason);
     forget_checkpoints(engine, q);
     sequence_publish(engine, slot, true);
     sched_finish(&engine->scheduler, slot);
@@ -273,6 +386,8 @@ static bool commit_token(struct engine *engine, struct sequence *q,
     struct engine_output *output = publish(engine, q, event);
     u32 at = generated % STAGED_SLOTS;
     output->position = position;
+    output->is_restored = q->is_restored;
+    q->is_restored = false;
     output->is_end = is_end(engine, &q->request, q->tokens[position]);
     output->logprob = q->staged[at].logprob;
     output->n_top = q->staged[at].n_top;
@@ -293,17 +408,16 @@ static void hold(struct engine *engine, struct sequence *q) {
     bool at_limit = s->n_tokens >= engine->config.context ||
                     (request->n_new_max != 0 && s->n_tokens - s->n_prompt >= request->n_new_max);
     bool at_end = n_staged > 0 && is_end(engine, request, newest);
-    s->is_held = q->ending != FINISH_NONE || full || (n_staged > 0 && (at_limit || at_end));
+    bool has_enough = full || (n_staged > 0 && (at_limit || at_end));
+    // One whose K and V are to be computed again must get rows all the same.
+    s->is_held = q->ending != FINISH_NONE || q->is_starting || (has_enough && !q->waits_for_kv);
 }
 
 // --- failures ---
 
 // An attempt failed. Nothing of the sequence has changed; it tries again, or ends with the reason.
 static void note_failure(struct engine *engine, struct sequence *q, const struct sov_fault *fault) {
-    if (engine->report.n_failed++ == 0) {
-        engine->step_fault = *fault;
-        engine->report.fault = &engine->step_fault;
-    }
+    note_fault(engine, fault);
     q->fault = *fault;
     if (++q->n_failures > engine->config.retries) {
         if (q->ending == FINISH_NONE) q->ending = FINISH_FAILED;
@@ -318,6 +432,15 @@ static void hook_failed(void *context, u32 slot, const struct sov_fault *fault) 
     note_failure(engine, &engine->sequences[slot], fault);
 }
 
+// What was decoded ahead of a receipt is dropped with its K and V, which were not hashed yet (Q2).
+static void hook_swapped(void *context, u32 slot) {
+    struct engine *engine = context;
+    struct sequence *q = &engine->sequences[slot];
+    u32 n_kept = q->n_committed + engine->scheduler.sequences[slot].is_prepared;
+    sched_drop_staged(&engine->scheduler, slot, n_kept);
+    hold(engine, q);
+}
+
 static void hook_adopt(void *context, u32 slot) { sequence_adopt(context, slot); }
 
 static enum sov_status hook_probe(void *context, const char *operation, struct sov_fault *fault) {
@@ -325,7 +448,7 @@ static enum sov_status hook_probe(void *context, const char *operation, struct s
 }
 
 struct sched_hooks engine_hooks(struct engine *engine) {
-    return (struct sched_hooks){engine, hook_adopt, hook_probe, hook_failed};
+    return (struct sched_hooks){engine, hook_adopt, hook_probe, hook_failed, hook_swapped};
 }
 
 // --- checkpoints at 64-boundaries ---
@@ -350,7 +473,7 @@ static enum sov_status check_receipt(const struct checkpoint_id *id,
 
 // Gives a checkpoint to the store unless it has it (*is_begun), and asks how far it is. A failure
 // is to be tried again from the beginning, with the same id and bytes.
-static enum sov_status ask_store(struct engine *engine, const struct sequence *q,
+static enum sov_status ask_store(struct engine *engine, struct sequence *q,
                                  const struct checkpoint_id *id, bool *is_begun,
                                  enum checkpoint_progress *progress,
                                  struct checkpoint_receipt *receipt, struct sov_fault *fault) {
@@ -360,8 +483,9 @@ static enum sov_status ask_store(struct engine *engine, const struct sequence *q
     if (!*is_begun) {
         status = probe(engine, "checkpoint", fault);
         if (status == SOV_OK) {
-            struct str bytes = sequence_checkpoint(engine, q, id);
-            status = store->begin(store->context, id, bytes, fault);
+            struct str bytes;
+            status = sequence_checkpoint(engine, q, id, FINISH_NONE, &bytes, fault);
+            if (status == SOV_OK) status = store->begin(store->context, id, bytes, fault);
         }
     }
     if (status == SOV_OK) status = probe(engine, "receipt", fault);
@@ -373,15 +497,39 @@ static enum sov_status ask_store(struct engine *engine, const struct sequence *q
     return status;
 }
 
+// The receipt of a boundary that was durable before this run: the bytes made now must be the same.
+static enum sov_status receipt_again(struct engine *engine, struct sequence *q,
+                                     const struct checkpoint_id *id,
+                                     struct checkpoint_receipt *receipt, struct sov_fault *fault) {
+    struct str bytes;
+    enum sov_status status = sequence_checkpoint(engine, q, id, FINISH_NONE, &bytes, fault);
+    if (status != SOV_OK) return status;
+    struct sha256_digest hash = sha256_of(bytes);
+    if (!sha256_equal(&hash, &q->restored_hash)) {
+        return fault_set(fault, SOV_ERR_INTEGRITY,
+                         "sequence %llu: K and V computed again up to token %u do not have the "
+                         "digests of the checkpoint",
+                         id->sequence_id, id->n_tokens - 1);
+    }
+    *receipt = (struct checkpoint_receipt){*id, hash, checkpoint_receipt_hash(id, &hash)};
+    return SOV_OK;
+}
+
 // Begins the checkpoint of a boundary, or asks how far it is; commits what waits for it.
 static void settle(struct engine *engine, struct sequence *q) {
     struct checkpoint_id id = {q->request.id, q->n_committed + 1, CHECKPOINT_BOUNDARY};
     struct checkpoint_receipt receipt = {0};
-    enum checkpoint_progress progress;
+    enum checkpoint_progress progress = CHECKPOINT_DURABLE;
     struct sov_fault fault = {0};
-    // Nothing runs ahead of a checkpoint that nobody writes.
-    assert(q->is_begun || scheduled(engine, q)->n_tokens == q->n_committed + 1);
-    enum sov_status status = ask_store(engine, q, &id, &q->is_begun, &progress, &receipt, &fault);
+    // Where a sequence lost its blocks, its boundary waits until they are there again.
+    q->waits_for_kv = !q->is_begun && !sequence_has_kv(engine, q);
+    if (q->waits_for_kv) {
+        hold(engine, q);
+        return;
+    }
+    enum sov_status status =
+        q->is_restored ? receipt_again(engine, q, &id, &receipt, &fault)
+                       : ask_store(engine, q, &id, &q->is_begun, &progress, &receipt, &fault);
     if (status != SOV_OK) {
         checkpoint_failed(engine, q, &fault);
         return;
@@ -393,6 +541,7 @@ static void settle(struct engine *engine, struct sequence *q) {
     engine->store.forget(engine->store.context, &id);
     q->is_begun = false;
     engine->statistics.n_checkpoints++;
+    sequence_begin_kv(engine, q, id.n_tokens - 1);
     sched_prepared(&engine->scheduler, slot_of(engine, q), false);
     bool goes_on = commit_token(engine, q, &receipt);
     while (goes_on && q->n_committed < scheduled(engine, q)->n_tokens) {
@@ -514,7 +663,7 @@ static void complete(struct engine *engine, const struct sched_rows *rows, u32 n
         if (is_boundary) sched_prepared(&engine->scheduler, rows[i].slot, true);
         bool goes_on = true;
         if (has_token && !s->is_prepared) goes_on = commit_token(engine, q, NULL);
-        if (is_boundary) settle(engine, q);
+        if (is_boundary || (s->is_prepared && q->waits_for_kv)) settle(engine, q);
         if (q->handle != 0 && goes_on) hold(engine, q);
     }
 }
@@ -560,13 +709,11 @@ static void suspend(struct engine *engine) {
         enum checkpoint_progress progress;
         struct checkpoint_receipt receipt;
         q->suspend_id = (struct checkpoint_id){q->request.id, q->n_committed, CHECKPOINT_SUSPEND};
-        enum sov_status status = ask_store(engine, q, &q->suspend_id, &q->suspend_begun, &progress,
-                                           &receipt, &fault);
+        enum sov_status status =
+            ask_store(engine, q, &q->suspend_id, &q->suspend_begun, &progress, &receipt, &fault);
         q->suspend_durable = status == SOV_OK && progress == CHECKPOINT_DURABLE;
         all_durable = all_durable && q->suspend_durable;
-        if (status == SOV_OK) continue; // else the next step tries again
-        if (engine->report.n_failed++ == 0) engine->step_fault = fault;
-        engine->report.fault = &engine->step_fault;
+        if (status != SOV_OK) note_fault(engine, &fault); // the next step tries again
     }
     engine->report.is_suspended = all_durable;
 }
@@ -580,6 +727,31 @@ static void resume(struct engine *engine) {
 }
 
 // --- the step ---
+
+// Sequences that wait until the store has their request.
+static void ask_starts(struct engine *engine) {
+    const struct checkpoint_store *store = &engine->store;
+    for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {
+        struct sequence *q = &engine->sequences[slot];
+        if (q->handle == 0 || !q->is_starting) continue;
+        struct checkpoint_id id = {q->request.id, scheduled(engine, q)->n_prompt,
+                                   CHECKPOINT_BOUNDARY};
+        enum checkpoint_progress progress = CHECKPOINT_PENDING;
+        struct checkpoint_receipt receipt;
+        struct sov_fault fault = {0};
+        enum sov_status status = store->poll(store->context, &id, &progress, &receipt, &fault);
+        if (status == SOV_OK && progress == CHECKPOINT_PENDING) continue;
+        store->forget(store->context, &id);
+        q->is_starting = false;
+        q->is_unrecorded = status != SOV_OK;
+        if (q->is_unrecorded) {
+            q->fault = fault;
+            q->ending = FINISH_FAILED;
+            note_fault(engine, &fault);
+        }
+        hold(engine, q);
+    }
+}
 
 // Inputs that end sequences: cancels and deadlines.
 static void decide_ends(struct engine *engine, const struct engine_inputs *inputs) {
@@ -661,6 +833,7 @@ enum sov_status engine_step(struct engine *engine, const struct engine_inputs *i
     } else {
         if (engine->is_suspended) resume(engine);
         engine->statistics.n_steps++;
+        ask_starts(engine);
         decide_ends(engine, inputs);
         end_decided(engine);
         for (u32 slot = 0; slot < engine->config.max_seqs; slot++) {

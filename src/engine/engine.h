@@ -13,6 +13,9 @@
 // E4. Nothing is committed that was computed with a model file cut short since it was opened.
 // E5. The token of a 64-boundary is committed when its checkpoint has a receipt, and not before;
 //     what is decoded meanwhile is staged, at most ENGINE_RUN_AHEAD_MAX tokens.
+// E6. A checkpoint's bytes are a function of the request and its tokens, as events are (E3). What
+//     goes on from one computes its K and V again and commits nothing before they have the digests
+//     that the checkpoint has.
 #pragma once
 #include "cpu/cpu.h"
 #include "cpu/cpu_features.h"
@@ -20,6 +23,7 @@
 #include "engine/power.h"
 #include "engine/vocabulary.h"
 #include "record/checkpoint.h"
+#include "record/payload.h"
 #include "sample/sampler.h"
 #include "schedule/scheduler.h"
 
@@ -42,6 +46,10 @@ struct engine_backend {
                                const void *kv_context, const f32 **logits, u32 *logit_stride,
                                struct sov_fault *fault);
 };
+
+// What computes. ENGINE_AUTO: CUDA where driver, card and memory for the model are there, else the
+// CPU.
+enum engine_device { ENGINE_CPU, ENGINE_CUDA, ENGINE_AUTO };
 
 struct engine_config {
     u32 context;       // tokens of prompt and answer of one sequence; 0: min(the model's,
@@ -67,9 +75,17 @@ struct engine_config {
     const struct tokenizer *tokenizer; // for end tokens; NULL: there are none
     struct sha256_digest model_digest; // part of every event chain and prefix key; zero: not known
     const struct checkpoint_store *store; // NULL: one in memory
+    bool kv_full;                         // memory for checkpoints of the form PAYLOAD_KV_FULL
     const u32 *stop_word;                 // see cpu_set_stop_word; NULL: nothing stops a step
     bool has_janet;                       // show what is going on in the Janet array
-    const struct engine_backend *backend; // NULL: the CPU's
+    enum engine_device device;
+    const struct platform_start *start; // of the program, for CUDA: finds the driver
+    const char *cuda_library;           // NULL: NVIDIA's driver
+    bool no_cuda_graphs;                // for tests: every kernel of a step is launched by itself
+    // Called now and then while weights are copied to a card, with bytes. NULL: nobody asks.
+    void (*progress)(void *context, u64 done, u64 total);
+    void *progress_context;
+    const struct engine_backend *backend; // NULL: that of the device
     // For tests; NULL: nothing is asked. Called before every operation of a step that can fail; a
     // status other than SOV_OK is taken for that operation's.
     enum sov_status (*probe)(void *context, const char *operation, struct sov_fault *fault);
@@ -82,6 +98,8 @@ struct engine_memory {
                                             // table, scratch of the workers
     u64 total;                              // of the arena
     u64 stacks;                             // of the worker threads
+    u64 card_weights, card_kv, card_rest;   // on the card of CUDA; `kv` is then without the cache
+    u64 pinned;                             // of the host, taken by the driver
 };
 
 struct engine_request {
@@ -98,6 +116,15 @@ struct engine_request {
     // true ends the sequence with FINISH_STOP. Must depend on the tokens alone.
     bool (*stop)(void *context, u32 token);
     void *stop_context;
+    // What the store is to keep of the request, opaque here; copied. Empty: nothing is recorded, or
+    // it was before.
+    struct str record;
+    enum payload_kv_form kv_form; // of its checkpoints
+    // Where an earlier run of the same request got to, with the hash of its payload; NULL: the
+    // beginning. `tokens` is the prompt all the same. SOV_ERR_INTEGRITY when it is of another
+    // model, prompt or parameters. The stop rule is asked about its tokens first. Need not stay.
+    const struct payload_checkpoint *history;
+    struct sha256_digest history_hash;
     const u32 *script; // [n_script] for tests: tokens to take instead of the first draws; must stay
     u32 n_script;
     struct sample_params sampling; // its biases must stay
@@ -112,6 +139,7 @@ struct engine_output {
     struct sov_event event;          // sequence_id is the request's id
     u32 position;                    // of the token in the sequence
     bool is_end;                     // an end token: it ends the answer and is no part of it
+    bool is_restored;                // of the history: nothing is known of its probability
     f64 logprob;                     // of the token, when asked for
     const struct token_logprob *top; // [n_top] best first; valid until the next step
     u32 n_top;
@@ -140,7 +168,7 @@ struct engine;
 // Fills in the zeros of `config` and checks it against the model.
 enum sov_status engine_config_resolve(struct engine_config *config, const struct model *model,
                                       struct sov_fault *fault) MUST_CHECK;
-// For a resolved configuration.
+// For a resolved configuration; ENGINE_AUTO is taken for the CPU.
 enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
                                    struct engine_memory *memory, struct sov_fault *fault)
     MUST_CHECK;
@@ -149,14 +177,21 @@ enum sov_status engine_memory_plan(const struct model *model, const struct engin
 enum sov_status engine_open(const struct model *model, const struct engine_config *config,
                             struct engine **engine, struct sov_fault *fault) MUST_CHECK;
 void engine_close(struct engine *engine);
+// Another store than the configured one; only while no sequence is there.
+void engine_set_store(struct engine *engine, const struct checkpoint_store *store);
 
 // Takes a request; nothing is computed yet, and it may wait for its admission. A prompt that is
 // longer than the context is refused; one that fills it ends with FINISH_LENGTH and no new token.
 // SOV_ERR_STATE when max_seqs sequences are there already.
 enum sov_status engine_submit(struct engine *engine, const struct engine_request *request,
                               engine_sequence *sequence, struct sov_fault *fault) MUST_CHECK;
+// Has the store keep a request that is submitted later, then without its `record`.
+enum sov_status engine_record(struct engine *engine, const struct engine_request *request,
+                              struct sov_fault *fault) MUST_CHECK;
 // Ends a sequence at the next step, with FINISH_CANCEL. One that has ended is left alone.
 void engine_cancel(struct engine *engine, engine_sequence sequence);
+// The same for one that somebody may go on with: the store learns of no end.
+void engine_interrupt(struct engine *engine, engine_sequence sequence);
 // How many more engine_submit takes now.
 u32 engine_room(const struct engine *engine);
 
@@ -184,5 +219,16 @@ enum sequence_state engine_state(const struct engine *engine, engine_sequence se
 void engine_forget_prefixes(struct engine *engine);
 // Asserts the invariants of scheduler and allocator over everything (tests).
 void engine_assert_consistent(const struct engine *engine);
-// For traces: see cpu_set_tap.
+// For traces: see cpu_set_tap. NULL when something else computes.
 struct cpu *engine_cpu(struct engine *engine);
+// The name of the card that computes; NULL: none does.
+const char *engine_card(const struct engine *engine);
+// Why ENGINE_AUTO took the CPU; NULL when that was not so.
+const char *engine_card_refused(const struct engine *engine);
+// How many committed positions of a sequence have K and V in the cache; 0 while they are swapped
+// out, and of a sequence that is not there.
+u32 engine_kv_length(const struct engine *engine, engine_sequence sequence);
+// K and V of one layer for the first n positions of a sequence, up to engine_kv_length, as kv_read
+// gives them (f16, [n][K row, V row]).
+enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequence, u32 layer,
+                               u32 n, u8 *rows, struct sov_fault *fault) MUST_CHECK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration, checked and completed; the memory it takes, computed; the engine made of it.
 #include "cpu/kernels.h"
+#include "cuda/cuda.h"
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
 #include "platform/platform.h"
@@ -13,6 +14,7 @@
 
 static_assert(ENGINE_THREADS_MAX <= POOL_WORKERS_MAX, "the pool holds that many");
 static_assert(ENGINE_CHUNK_MAX <= CPU_BATCH_TOKENS_MAX, "a chunk is a batch");
+static_assert(ENGINE_BUDGET_MAX <= CUDA_BATCH_TOKENS_MAX, "for the card too");
 static_assert(ENGINE_RUN_AHEAD_MAX + 1 < ENGINE_CHECKPOINT_TOKENS, "one boundary at a time");
 
 static u64 block_bytes(const struct model *model) {
@@ -98,6 +100,10 @@ enum sov_status engine_config_resolve(struct engine_config *config, const struct
     return status;
 }
 
+static bool is_on_card(const struct engine_config *config) {
+    return config->backend == NULL && config->device == ENGINE_CUDA;
+}
+
 static struct kv_config kv_config_of(const struct model *model,
                                      const struct engine_config *config) {
     return (struct kv_config){
@@ -108,6 +114,7 @@ static struct kv_config kv_config_of(const struct model *model,
         .max_blocks = kv_blocks_of(config->context),
         .n_blocks = config->kv_blocks,
         .n_spill = config->spill_blocks,
+        .is_outside = is_on_card(config),
     };
 }
 
@@ -123,17 +130,37 @@ static struct cpu_config cpu_config_of(const struct engine_config *config,
     };
 }
 
+static struct cuda_config cuda_config_of(const struct model *model,
+                                         const struct engine_config *config) {
+    struct kv_config kv = kv_config_of(model, config);
+    return (struct cuda_config){
+        .start = config->start,
+        .options = {.library = config->cuda_library},
+        .batch_tokens = config->token_budget,
+        .logit_rows = config->logit_rows,
+        .n_positions = config->context,
+        .n_sequences = kv.n_sequences,
+        .max_blocks = kv.max_blocks,
+        .kv_plane_bytes = kv_plane_bytes(&kv),
+        .has_no_graphs = config->no_cuda_graphs,
+        .stop_word = config->stop_word,
+        .progress = config->progress,
+        .progress_context = config->progress_context,
+    };
+}
+
 // Histories, the batch, outputs, checkpoints: everything of the engine's own.
-static u64 token_bytes(const struct engine_config *config) {
-    u64 n = config->max_seqs;
+static u64 token_bytes(const struct model *model, const struct engine_config *config) {
+    u64 n = config->max_seqs, n_layer = model->params.n_layer;
     u64 per_sequence = sizeof(struct sequence) + (u64)config->context * sizeof(u32) +
                        OUTPUTS_PER_SEQUENCE * sizeof(struct engine_output) +
-                       sizeof(struct sov_fault) +
+                       sizeof(struct sov_fault) + n_layer * sizeof(struct sha256) +
                        (u64)STAGED_SLOTS * config->logprobs_max * sizeof(struct token_logprob);
     u64 batch = (3ull * config->token_budget + config->logit_rows) * sizeof(u32);
-    return n * per_sequence + batch + checkpoint_bytes_max(config) +
-           checkpoint_memory_bytes(2 * config->max_seqs) + sizeof(struct engine) +
-           (n + 16) * 16; // alignment
+    u64 kv_rows = KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
+    return n * per_sequence + batch + checkpoint_bytes_max(model, config) + kv_rows +
+           n_layer * SHA256_BYTES + checkpoint_memory_bytes(2 * config->max_seqs) +
+           sizeof(struct engine) + (2 * n + 16) * 16; // alignment
 }
 
 enum sov_status engine_memory_plan(const struct model *model, const struct engine_config *config,
@@ -154,10 +181,20 @@ enum sov_status engine_memory_plan(const struct model *model, const struct engin
             .kv = kv_memory_bytes(&kv),
             .backend = config->backend == NULL ? cpu_memory_bytes(&plan, &cpu) : 0,
             .sampler = sampler_memory_bytes(model->params.n_vocab),
-            .tokens = token_bytes(config),
+            .tokens = token_bytes(model, config),
             .plan = plan_bytes,
             .stacks = (u64)(config->n_threads - 1) * PLATFORM_STACK_BYTES,
         };
+        if (memory->kv != 0 && is_on_card(config)) {
+            struct cuda_config cuda = cuda_config_of(model, config);
+            struct cuda_memory card = cuda_memory_plan(&plan, &cuda);
+            memory->backend = card.arena;
+            memory->stacks = 0;
+            memory->card_weights = card.weights;
+            memory->card_kv = card.kv;
+            memory->card_rest = card.rest;
+            memory->pinned = card.pinned;
+        }
         memory->total = memory->kv + memory->backend + memory->sampler + memory->tokens +
                         memory->plan;
         if (memory->kv == 0) {
@@ -177,7 +214,36 @@ static enum sov_status cpu_backend(void *context, const struct cpu_batch *batch,
     return cpu_forward(context, batch, kv_view, kv_context, logits, logit_stride, fault);
 }
 
+static enum sov_status cuda_backend(void *context, const struct cpu_batch *batch,
+                                    cpu_kv_view *kv_view, const void *kv_context,
+                                    const f32 **logits, u32 *logit_stride,
+                                    struct sov_fault *fault) {
+    struct cuda_batch same = {batch->n_tokens, batch->tokens,       batch->positions,
+                              batch->slots,    batch->n_logit_rows, batch->logit_rows};
+    return cuda_forward(context, &same, kv_view, kv_context, logits, logit_stride, fault);
+}
+
+// The card comes before the KV cache, which lies on it.
+static enum sov_status create_card(struct engine *engine, struct kv_memory *memory,
+                                   struct sov_fault *fault) {
+    if (!is_on_card(&engine->config)) return SOV_OK;
+    struct cuda_config config = cuda_config_of(engine->model, &engine->config);
+    enum sov_status status =
+        cuda_create(&engine->plan, &config, &engine->arena, &engine->cuda, fault);
+    if (status != SOV_OK) return status;
+    *memory = (struct kv_memory){.context = engine->cuda,
+                                 .copy = cuda_kv_copy,
+                                 .read = cuda_kv_read,
+                                 .write = cuda_kv_write};
+    cuda_kv_planes(engine->cuda, &memory->k, &memory->v);
+    return SOV_OK;
+}
+
 static enum sov_status create_backend(struct engine *engine, struct sov_fault *fault) {
+    if (engine->cuda != NULL) {
+        engine->backend = (struct engine_backend){engine->cuda, cuda_backend};
+        return SOV_OK;
+    }
     if (engine->config.backend != NULL) {
         engine->backend = *engine->config.backend;
         return SOV_OK;
@@ -188,7 +254,7 @@ static enum sov_status create_backend(struct engine *engine, struct sov_fault *f
     struct cpu_config cpu = cpu_config_of(&engine->config, &kernels);
     enum sov_status status = cpu_create(&engine->plan, &cpu, &engine->arena, &engine->cpu, fault);
     if (status == SOV_OK) cpu_set_stop_word(engine->cpu, engine->config.stop_word);
-    engine->backend = (struct engine_backend){engine->cpu, cpu_backend};
+    engine->backend = (struct engine_backend){.context = engine->cpu, .forward = cpu_backend};
     return status;
 }
 
@@ -203,19 +269,24 @@ static enum sov_status create_sequences(struct engine *engine, struct sov_fault 
     engine->positions = arena_array(arena, u32, config->token_budget);
     engine->slots = arena_array(arena, u32, config->token_budget);
     engine->logit_rows = arena_array(arena, u32, config->logit_rows);
-    engine->bytes_max = checkpoint_bytes_max(config);
+    u32 n_layer = engine->model->params.n_layer;
+    engine->bytes_max = checkpoint_bytes_max(engine->model, config);
     engine->bytes = arena_array(arena, u8, engine->bytes_max);
+    engine->kv_rows = arena_array(arena, u8, KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
+    engine->kv_digests = arena_array(arena, struct sha256_digest, n_layer);
     bool fits = engine->sequences != NULL && engine->outputs != NULL && engine->faults != NULL &&
                 engine->tokens != NULL && engine->positions != NULL && engine->slots != NULL &&
-                engine->logit_rows != NULL && engine->bytes != NULL;
+                engine->logit_rows != NULL && engine->bytes != NULL && engine->kv_rows != NULL &&
+                engine->kv_digests != NULL;
     for (u32 i = 0; fits && i < n; i++) {
         struct sequence *q = &engine->sequences[i];
         *q = (struct sequence){0};
         q->tokens = arena_array(arena, u32, config->context);
         q->top = arena_array(arena, struct token_logprob, (u64)STAGED_SLOTS * config->logprobs_max);
-        fits = q->tokens != NULL && q->top != NULL;
+        q->kv_hashes = arena_array(arena, struct sha256, n_layer);
+        fits = q->tokens != NULL && q->top != NULL && q->kv_hashes != NULL;
     }
-    return fits ? SOV_OK : arena_fault(arena, fault, "engine", token_bytes(config));
+    return fits ? SOV_OK : arena_fault(arena, fault, "engine", token_bytes(engine->model, config));
 }
 
 static void create_scheduler(struct engine *engine) {
@@ -237,6 +308,8 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
     enum sov_status status = plan_create(model, arena, &engine->plan, fault);
     if (status != SOV_OK) return status;
     struct kv_config kv = kv_config_of(model, config);
+    status = create_card(engine, &kv.memory, fault);
+    if (status != SOV_OK) return status;
     status = kv_create(&engine->kv, &kv, config->kv_shuffle, config->kv_shuffle_seed, arena, fault);
     if (status == SOV_OK) {
         status = sampler_create(&engine->sampler, model->params.n_vocab, arena, fault);
@@ -255,8 +328,8 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
     return create_backend(engine, fault);
 }
 
-enum sov_status engine_open(const struct model *model, const struct engine_config *config,
-                            struct engine **result, struct sov_fault *fault) {
+static enum sov_status open_on_device(const struct model *model, const struct engine_config *config,
+                                      struct engine **result, struct sov_fault *fault) {
     struct engine_memory memory = {0};
     enum sov_status status = engine_memory_plan(model, config, &memory, fault);
     if (status != SOV_OK) return status;
@@ -285,8 +358,35 @@ enum sov_status engine_open(const struct model *model, const struct engine_confi
     return SOV_OK;
 }
 
+enum sov_status engine_open(const struct model *model, const struct engine_config *config,
+                            struct engine **result, struct sov_fault *fault) {
+    if (config->device != ENGINE_AUTO) return open_on_device(model, config, result, fault);
+    struct engine_config chosen = *config;
+    struct sov_fault refused = {0};
+    chosen.device = ENGINE_CUDA;
+    if (open_on_device(model, &chosen, result, &refused) == SOV_OK) return SOV_OK;
+    chosen.device = ENGINE_CPU;
+    enum sov_status status = open_on_device(model, &chosen, result, fault);
+    if (status == SOV_OK) (*result)->card_refused = refused;
+    return status;
+}
+
+const char *engine_card(const struct engine *engine) {
+    return engine->cuda != NULL ? cuda_driver_of(engine->cuda)->card : NULL;
+}
+
+const char *engine_card_refused(const struct engine *engine) {
+    return engine->card_refused.status != SOV_OK ? engine->card_refused.message : NULL;
+}
+
+void engine_set_store(struct engine *engine, const struct checkpoint_store *store) {
+    assert(engine->scheduler.n_live == 0);
+    engine->store = *store;
+}
+
 void engine_close(struct engine *engine) {
     if (engine->cpu != NULL) cpu_destroy(engine->cpu);
+    if (engine->cuda != NULL) cuda_destroy(engine->cuda);
     if (engine->janet != NULL) janet_close(engine->janet);
     platform_memory_unmap(engine->arena.base, engine->arena.size);
 }

@@ -17,7 +17,8 @@
 #define STAGED_SLOTS (ENGINE_RUN_AHEAD_MAX + 2)
 // Admission, tokens, end.
 #define OUTPUTS_PER_SEQUENCE (STAGED_SLOTS + 2)
-#define CHECKPOINT_HEAD_BYTES 256 // of a checkpoint's bytes, beside tokens and biases
+#define CHECKPOINT_HEAD_BYTES 256 // of a checkpoint's bytes, beside tokens, digests and KV
+#define KV_READ_POSITIONS 16      // K and V of so many positions of a layer are read at once
 
 struct staged {
     f64 logprob;
@@ -29,14 +30,23 @@ struct sequence {
     struct engine_request request; // its `tokens` is not used after submission
     u32 *tokens;                   // [context]
     u32 n_committed, n_cached;
-    bool is_cancelled;
+    bool is_cancelled, is_interrupted;
+    bool is_starting;          // waits until the store has the request
+    bool is_unrecorded;        // the store refused it
     enum finish_reason ending; // decided, and carried out at the end of the step
     u32 n_failures;            // attempts in a row
     struct sov_fault fault;    // of the last of them
     struct event_chain events;
     struct kv_key chain; // of the first n_chained blocks
     u32 n_chained;
-    bool is_begun;      // the store has the prepared checkpoint
+    struct sha256_digest origin;
+    // K and V: positions from the boundary before on, hashed layer by layer as they are computed.
+    u32 kv_begin, kv_hashed;
+    struct sha256 *kv_hashes; // [n_layer]
+    bool is_begun;            // the store has the prepared checkpoint
+    bool waits_for_kv;        // the prepared checkpoint is of positions that are computed again
+    bool is_restored;         // it was durable before; what is computed must give the same
+    struct sha256_digest restored_hash;
     bool suspend_begun; // and that of the suspension
     bool suspend_durable;
     struct checkpoint_id suspend_id;
@@ -51,8 +61,10 @@ struct engine {
     struct plan plan;
     struct kv_allocator kv;
     struct scheduler scheduler;
-    struct cpu *cpu;     // NULL over another backend
-    struct janet *janet; // or NULL
+    struct cpu *cpu;               // NULL over another backend
+    struct cuda *cuda;             // the same
+    struct sov_fault card_refused; // of ENGINE_AUTO
+    struct janet *janet;           // or NULL
     struct engine_backend backend;
     struct checkpoint_memory checkpoints;
     struct checkpoint_store store;
@@ -69,6 +81,8 @@ struct engine {
     u32 *logit_rows;                 // [logit_rows]
     u8 *bytes;                       // [checkpoint_bytes_max] a checkpoint being made
     u64 bytes_max;
+    u8 *kv_rows;                      // [KV_READ_POSITIONS * kv_row_bytes]
+    struct sha256_digest *kv_digests; // [n_layer]
     struct engine_statistics statistics;
 };
 
@@ -94,7 +108,23 @@ u32 engine_adopt(struct engine *engine, u32 slot, struct kv_key *chain, const u3
 void engine_publish(struct engine *engine, u32 slot, struct kv_key *root, const u32 *tokens);
 // Enters committed whole blocks into the index; the block in progress too when `all`.
 void sequence_publish(struct engine *engine, u32 slot, bool all);
-u64 checkpoint_bytes_max(const struct engine_config *config);
-// The canonical bytes of a sequence with the first n_tokens of its history.
-struct str sequence_checkpoint(struct engine *engine, const struct sequence *q,
-                               const struct checkpoint_id *id);
+u64 checkpoint_bytes_max(const struct model *model, const struct engine_config *config);
+// Hashes K and V up to position `end`, as far as they are in the cache.
+void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end);
+// The next range begins where the last one ended.
+void sequence_begin_kv(struct engine *engine, struct sequence *q, u32 begin);
+// Whether K and V of the prepared boundary are there.
+bool sequence_has_kv(const struct engine *engine, const struct sequence *q);
+// The canonical bytes of a sequence with the first n_tokens of its history, valid until the next
+// call; `reason` of an end.
+enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
+                                    const struct checkpoint_id *id, enum finish_reason reason,
+                                    struct str *bytes, struct sov_fault *fault) MUST_CHECK;
+// The bytes of a request's first checkpoint.
+struct str sequence_first_checkpoint(struct engine *engine, const struct engine_request *request,
+                                     const struct sha256_digest *origin);
+// Whether the history is one of this request. Changes nothing.
+enum sov_status sequence_check_history(const struct engine *engine,
+                                       const struct engine_request *request,
+                                       const struct sha256_digest *origin, struct sov_fault *fault)
+    MUST_CHECK;

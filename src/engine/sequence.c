@@ -5,9 +5,13 @@
 // origin      = SHA-256("sov-sequence-1" model profile n tokens[n] sampling biases)
 // key of 0    = SHA-256("sov-prefix-1" model profile)
 // next key    = SHA-256("sov-block-1" key tokens[16])
+// checkpoint  = record/payload.h
 //
 // Q1. Two blocks with the same parent key and the same tokens hold the same bits: K and V of a
 //     position are a function of model, profile and the tokens up to it.
+// Q2. K and V are hashed once, in order, when they are committed (so swaps and what is computed
+//     again do not matter): after every commit up to the last token but one, whose K and V are
+//     there; of a prepared boundary up to its token.
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
 
@@ -146,33 +150,193 @@ void sequence_publish(struct engine *engine, u32 slot, bool all) {
     q->n_chained = publish(engine, slot, &q->chain, q->n_chained, q->tokens, all);
 }
 
-// --- checkpoints ---
+// --- K and V of a checkpoint ---
 
-u64 checkpoint_bytes_max(const struct engine_config *config) {
-    return CHECKPOINT_HEAD_BYTES + (u64)config->context * sizeof(u32);
+static bool is_in_cache(const struct engine *engine, const struct sequence *q, u32 end) {
+    u32 slot = (u32)(q - engine->sequences);
+    return !engine->kv.spilled[slot] && kv_length(&engine->kv, slot) >= end;
 }
 
-// "sov-checkpoint-1", id, prompt length, seed, origin-bound event head, and the tokens. Sampling
-// needs no other state: a draw is a function of seed, position and history.
-struct str sequence_checkpoint(struct engine *engine, const struct sequence *q,
-                               const struct checkpoint_id *id) {
-    const struct str tag = STR("sov-checkpoint-1");
-    u8 *at = engine->bytes;
-    memcpy(at, tag.data, tag.len);
-    at += tag.len;
-    const u64 words[] = {id->sequence_id,
-                         id->n_tokens,
-                         id->kind,
-                         engine->scheduler.sequences[q - engine->sequences].n_prompt,
-                         q->request.sampling.seed,
-                         q->events.next_number};
-    for (u32 i = 0; i < COUNT_OF(words); i++, at += sizeof(u64)) store_u64(at, words[i]);
-    memcpy(at, q->events.digest.bytes, SHA256_BYTES);
-    at += SHA256_BYTES;
-    static_assert(16 + sizeof words + SHA256_BYTES <= CHECKPOINT_HEAD_BYTES, "the head fits");
-    struct str tokens = token_bytes(q->tokens, id->n_tokens);
-    memcpy(at, tokens.data, tokens.len);
-    at += tokens.len;
-    assert((u64)(at - engine->bytes) <= engine->bytes_max);
-    return (struct str){engine->bytes, (usize)(at - engine->bytes)};
+// After a failure to read, hashing begins anew; the checkpoint finds out what is missing.
+void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end) {
+    u32 slot = (u32)(q - engine->sequences), row_bytes = kv_row_bytes(&engine->kv);
+    if (q->request.kv_form == PAYLOAD_KV_TOKENS || engine->kv.spilled[slot]) return;
+    end = MIN(end, kv_length(&engine->kv, slot));
+    while (q->kv_hashed < end) {
+        u32 n = MIN(end - q->kv_hashed, (u32)KV_READ_POSITIONS);
+        for (u32 layer = 0; layer < engine->model->params.n_layer; layer++) {
+            u8 *rows = engine->kv_rows;
+            if (kv_read(&engine->kv, slot, layer, q->kv_hashed, n, rows, NULL) != SOV_OK) {
+                sequence_begin_kv(engine, q, q->kv_begin);
+                return;
+            }
+            sha256_update(&q->kv_hashes[layer], (struct str){rows, (usize)n * row_bytes});
+        }
+        q->kv_hashed += n;
+    }
+}
+
+void sequence_begin_kv(struct engine *engine, struct sequence *q, u32 begin) {
+    q->kv_begin = q->kv_hashed = begin;
+    for (u32 layer = 0; layer < engine->model->params.n_layer; layer++) {
+        sha256_begin(&q->kv_hashes[layer]);
+    }
+}
+
+bool sequence_has_kv(const struct engine *engine, const struct sequence *q) {
+    switch (q->request.kv_form) {
+    case PAYLOAD_KV_TOKENS: return true;
+    case PAYLOAD_KV_DIGEST:
+        return q->kv_hashed == q->n_committed || is_in_cache(engine, q, q->n_committed);
+    default: return is_in_cache(engine, q, q->n_committed);
+    }
+}
+
+// --- checkpoints ---
+
+static_assert((u32)CHECKPOINT_BOUNDARY == (u32)PAYLOAD_BOUNDARY &&
+                  (u32)CHECKPOINT_SUSPEND == (u32)PAYLOAD_SUSPEND &&
+                  (u32)CHECKPOINT_FINISH == (u32)PAYLOAD_FINISH,
+              "the store's kinds are those of payloads");
+static_assert(PAYLOAD_FINISH_LAST == FINISH_FAILED, "payloads know every reason");
+
+u64 checkpoint_bytes_max(const struct model *model, const struct engine_config *config) {
+    const struct model_params *p = &model->params;
+    u64 row_bytes = 2ull * p->n_head_kv * p->head_dim * sizeof(f16);
+    return CHECKPOINT_HEAD_BYTES + (u64)config->context * sizeof(u32) +
+           (u64)p->n_layer * SHA256_BYTES +
+           (config->kv_full ? config->context * row_bytes * p->n_layer : 0);
+}
+
+// Writes a payload whose kv_bytes, if it has any, are read to where they belong.
+static enum sov_status write_checkpoint(struct engine *engine, const struct sequence *q,
+                                        struct payload_checkpoint *c, struct str *bytes,
+                                        struct sov_fault *fault) {
+    u64 total = payload_checkpoint_bytes(c);
+    assert(total <= engine->bytes_max);
+    u8 *at = engine->bytes + total - c->kv_bytes.len;
+    if (c->kv_bytes.len > 0) {
+        c->kv_bytes.data = at;
+        u32 slot = (u32)(q - engine->sequences), n = c->kv_end - c->kv_begin;
+        for (u32 layer = 0; layer < c->n_layer; layer++, at += (usize)n * c->row_bytes) {
+            enum sov_status status = kv_read(&engine->kv, slot, layer, c->kv_begin, n, at, fault);
+            if (status != SOV_OK) return status;
+        }
+    }
+    payload_checkpoint_write(c, engine->bytes);
+    *bytes = (struct str){engine->bytes, (usize)total};
+    return SOV_OK;
+}
+
+// Sampling needs no state beside the tokens: a draw is a function of seed, position and history.
+enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
+                                    const struct checkpoint_id *id, enum finish_reason reason,
+                                    struct str *bytes, struct sov_fault *fault) {
+    u32 n_prompt = engine->scheduler.sequences[q - engine->sequences].n_prompt;
+    u32 n_layer = engine->model->params.n_layer, end = q->kv_begin;
+    bool is_full = q->request.kv_form == PAYLOAD_KV_FULL && id->kind == CHECKPOINT_BOUNDARY;
+    // The range is empty where nothing was generated, and of a suspension.
+    bool has_range = id->n_tokens > n_prompt && id->kind != CHECKPOINT_SUSPEND;
+    bool has_kv = q->request.kv_form != PAYLOAD_KV_TOKENS && has_range;
+    bool is_beginning = id->n_tokens == n_prompt && id->kind != CHECKPOINT_FINISH;
+    if (has_range) end = id->n_tokens - 1;
+    if (has_kv) {
+        sequence_hash_kv(engine, q, end);
+        // A cancel may come at a prepared boundary, or while all is computed again.
+        bool is_own_end = reason == FINISH_STOP || reason == FINISH_LENGTH;
+        if (id->kind == CHECKPOINT_FINISH) end = is_own_end ? MIN(end, q->kv_hashed) : q->kv_hashed;
+        assert(q->kv_hashed <= end);
+        if (q->kv_hashed < end) {
+            return fault_set(fault, SOV_ERR_IO, "K and V of position %u could not be read",
+                             q->kv_hashed);
+        }
+    }
+    struct payload_checkpoint c = {
+        .sequence_id = id->sequence_id,
+        .kind = (enum payload_checkpoint_kind)id->kind,
+        .finish = reason,
+        .kv_form = q->request.kv_form,
+        .n_prompt = n_prompt,
+        .tokens = token_bytes(q->tokens, id->n_tokens),
+        .origin = q->origin,
+        // Where nothing is generated, whether it was admitted already leaves no trace.
+        .event_number = is_beginning ? 0 : q->events.next_number,
+        .event_digest = is_beginning ? q->origin : q->events.digest,
+        .kv_begin = q->kv_begin,
+        .kv_end = end,
+    };
+    if (has_kv && end > q->kv_begin) {
+        for (u32 layer = 0; layer < n_layer; layer++) {
+            struct sha256 so_far = q->kv_hashes[layer];
+            engine->kv_digests[layer] = sha256_end(&so_far);
+        }
+        c.n_layer = n_layer;
+        c.row_bytes = kv_row_bytes(&engine->kv);
+        c.kv_digests = (struct str){engine->kv_digests[0].bytes, (usize)n_layer * SHA256_BYTES};
+        if (is_full) c.kv_bytes.len = (usize)n_layer * (end - q->kv_begin) * c.row_bytes;
+    }
+    return write_checkpoint(engine, q, &c, bytes, fault);
+}
+
+struct str sequence_first_checkpoint(struct engine *engine, const struct engine_request *request,
+                                     const struct sha256_digest *origin) {
+    struct payload_checkpoint c = {
+        .sequence_id = request->id,
+        .kind = PAYLOAD_BOUNDARY,
+        .kv_form = request->kv_form,
+        .n_prompt = request->n_tokens,
+        .tokens = token_bytes(request->tokens, request->n_tokens),
+        .origin = *origin,
+        .event_digest = *origin,
+    };
+    u64 total = payload_checkpoint_bytes(&c);
+    assert(total <= engine->bytes_max);
+    payload_checkpoint_write(&c, engine->bytes);
+    return (struct str){engine->bytes, (usize)total};
+}
+
+// --- going on from one ---
+
+enum sov_status sequence_check_history(const struct engine *engine,
+                                       const struct engine_request *request,
+                                       const struct sha256_digest *origin,
+                                       struct sov_fault *fault) {
+    const struct payload_checkpoint *h = request->history;
+    u32 n_tokens = payload_count(h->tokens);
+    const char *wrong = NULL;
+    if (h->sequence_id != request->id) wrong = "sequence";
+    if (h->kv_form != request->kv_form) wrong = "form of K and V";
+    if (h->n_prompt != request->n_tokens ||
+        memcmp(h->tokens.data, request->tokens, request->n_tokens * sizeof(u32)) != 0) {
+        wrong = "prompt";
+    }
+    if (wrong == NULL && !sha256_equal(&h->origin, origin)) {
+        wrong = "model, or of other parameters of sampling";
+    }
+    if (wrong != NULL) {
+        return fault_set(fault, SOV_ERR_INTEGRITY, "sequence %llu: the checkpoint is of another %s",
+                         request->id, wrong);
+    }
+    if (h->kind == PAYLOAD_FINISH) {
+        return fault_set(fault, SOV_ERR_STATE, "sequence %llu has ended", request->id);
+    }
+    if (n_tokens > engine->config.context) {
+        return fault_set(fault, SOV_ERR_LIMIT,
+                         "sequence %llu: the checkpoint has %u tokens, the context holds %u",
+                         request->id, n_tokens, engine->config.context);
+    }
+    for (u32 i = h->n_prompt; i < n_tokens; i++) {
+        if (payload_u32(h->tokens, i) < engine->model->params.n_vocab) continue;
+        return fault_set(fault, SOV_ERR_INTEGRITY,
+                         "sequence %llu: token %u of the checkpoint is %u, the vocabulary has %u",
+                         request->id, i, payload_u32(h->tokens, i), engine->model->params.n_vocab);
+    }
+    u32 n_generated = n_tokens - h->n_prompt;
+    if (h->kind == PAYLOAD_BOUNDARY && n_generated % ENGINE_CHECKPOINT_TOKENS != 0) {
+        return fault_set(fault, SOV_ERR_INTEGRITY,
+                         "sequence %llu: a checkpoint after %u generated tokens, which is no "
+                         "multiple of %u",
+                         request->id, n_generated, ENGINE_CHECKPOINT_TOKENS);
+    }
+    return SOV_OK;
 }

@@ -127,6 +127,19 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     return SOV_OK;
 }
 
+bool platform_file_identity(int descriptor, struct platform_identity *identity) {
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) return false;
+    *identity = (struct platform_identity){
+        .device = (u64)status.st_dev,
+        .inode = (u64)status.st_ino,
+        .bytes = (u64)status.st_size,
+        .modified_ns = (u64)status.st_mtim.tv_sec * 1000000000u + (u64)status.st_mtim.tv_nsec,
+        .changed_ns = (u64)status.st_ctim.tv_sec * 1000000000u + (u64)status.st_ctim.tv_nsec,
+    };
+    return true;
+}
+
 // Waits until a read would not block. The watched signals are blocked from the look at the flag
 // until ppoll sleeps, so that none can slip in between and leave the read waiting.
 static enum sov_status wait_readable(int descriptor, struct sov_fault *fault) {
@@ -230,8 +243,16 @@ enum sov_status platform_rename(const char *from, const char *to, struct sov_fau
 }
 
 enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) {
-    if (mkdir(path, 0755) == 0 || errno == EEXIST) return SOV_OK;
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) return SOV_OK;
     return system_fail(fault, "make folder", path, errno);
+}
+
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) {
+    return unlink(path) == 0 ? SOV_OK : system_fail(fault, "remove", path, errno);
+}
+
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) {
+    return rmdir(path) == 0 ? SOV_OK : system_fail(fault, "remove folder", path, errno);
 }
 
 bool platform_is_missing(const char *path) {

@@ -53,7 +53,7 @@ static struct {
 #define O_CLOEXEC 02000000
 #define O_DIRECTORY 0200000
 #define MODE_FILE 0644
-#define MODE_FOLDER 0755
+#define MODE_FOLDER 0700
 
 static i64 call_open(const char *path, u32 flags, u32 mode) {
     return linux_syscall(LINUX_OPEN, (u64)path, flags, mode, 0, 0, 0);
@@ -87,6 +87,14 @@ static i64 call_mkdir(const char *path, u32 mode) {
     return linux_syscall(LINUX_MKDIR, (u64)path, mode, 0, 0, 0, 0);
 }
 
+static i64 call_unlink(const char *path) {
+    return linux_syscall(LINUX_UNLINK, (u64)path, 0, 0, 0, 0, 0);
+}
+
+static i64 call_rmdir(const char *path) {
+    return linux_syscall(LINUX_RMDIR, (u64)path, 0, 0, 0, 0, 0);
+}
+
 static i64 call_ftruncate(int descriptor, u64 bytes) {
     return linux_syscall(LINUX_FTRUNCATE, (u64)(i64)descriptor, bytes, 0, 0, 0, 0);
 }
@@ -102,16 +110,23 @@ static i64 call_write(int descriptor, const void *buffer, usize bytes) {
     return linux_syscall(LINUX_WRITE, (u64)(i64)descriptor, (u64)buffer, bytes, 0, 0, 0);
 }
 
+struct linux_timespec {
+    i64 seconds, nanoseconds;
+};
+
 // struct stat of x86-64; only what is used has a name.
 struct linux_stat {
-    u64 ignored_1[3];
+    u64 device, inode, ignored_1;
     u32 mode;
     u32 ignored_2[5];
     i64 size;
-    u64 ignored_3[11];
+    u64 ignored_3[4];
+    struct linux_timespec modified, changed;
+    u64 ignored_4[3];
 };
 static_assert(sizeof(struct linux_stat) == 144 && offsetof(struct linux_stat, mode) == 24 &&
-                  offsetof(struct linux_stat, size) == 48,
+                  offsetof(struct linux_stat, size) == 48 &&
+                  offsetof(struct linux_stat, modified) == 88,
               "the kernel's layout");
 #define MODE_TYPE_MASK 0170000u
 #define MODE_TYPE_REGULAR 0100000u
@@ -180,9 +195,6 @@ static i64 call_munmap(const void *memory, usize bytes) {
     return linux_syscall(LINUX_MUNMAP, (u64)memory, bytes, 0, 0, 0, 0);
 }
 
-struct linux_timespec {
-    i64 seconds, nanoseconds;
-};
 #define CLOCK_REALTIME 0
 #define CLOCK_MONOTONIC 1
 
@@ -270,7 +282,10 @@ _Noreturn void linux_main(const u64 *stack) {
     };
     const char *const *end = start.environment;
     while (*end != NULL) end++;
-    start.system = end + 1; // the auxiliary vector (linux_library.c)
+    // A preloaded library that took variables out of the environment has moved the others down:
+    // several zeros end it then. What follows, the auxiliary vector, does not begin with zero.
+    while (*end == NULL) end++;
+    start.system = end; // for linux_library.c
     platform_exit(program_main(&start));
 }
 
@@ -322,6 +337,20 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     }
     *bytes = (u64)status.size;
     return SOV_OK;
+}
+
+bool platform_file_identity(int descriptor, struct platform_identity *identity) {
+    struct linux_stat status = {0};
+    if (call_fstat(descriptor, &status) < 0) return false;
+    *identity = (struct platform_identity){
+        .device = status.device,
+        .inode = status.inode,
+        .bytes = (u64)status.size,
+        .modified_ns = (u64)status.modified.seconds * 1000000000u +
+                       (u64)status.modified.nanoseconds,
+        .changed_ns = (u64)status.changed.seconds * 1000000000u + (u64)status.changed.nanoseconds,
+    };
+    return true;
 }
 
 // Waits until a read would not block. The watched signals are blocked from the look at the flag
@@ -429,6 +458,16 @@ enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) 
     i64 result = call_mkdir(path, MODE_FOLDER);
     if (result < 0 && result != -EEXIST) return system_fail(fault, "make folder", path, -result);
     return SOV_OK;
+}
+
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) {
+    i64 result = call_unlink(path);
+    return result < 0 ? system_fail(fault, "remove", path, -result) : SOV_OK;
+}
+
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) {
+    i64 result = call_rmdir(path);
+    return result < 0 ? system_fail(fault, "remove folder", path, -result) : SOV_OK;
 }
 
 bool platform_is_missing(const char *path) {

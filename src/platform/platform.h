@@ -44,6 +44,13 @@ enum sov_status platform_open(const char *path, enum platform_open_mode mode, in
 void platform_close(int descriptor);
 // The size of a regular file; anything else (a pipe, a folder) is an error.
 enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) MUST_CHECK;
+// What tells one file from another, and from itself before a change. False: the system does not
+// say.
+struct platform_identity {
+    u64 device, inode, bytes;
+    u64 modified_ns, changed_ns; // since 1970; of the bytes, and of anything
+};
+bool platform_file_identity(int descriptor, struct platform_identity *identity);
 // Reads until `bytes` are there or the end; *n_read tells how many came. A signal asked for by
 // platform_watch_interrupt ends a read that waits, with SOV_ERR_INTERRUPTED.
 enum sov_status platform_read(int descriptor, void *buffer, usize bytes, usize *n_read,
@@ -70,8 +77,12 @@ enum sov_status platform_sync_folder(const char *path, struct sov_fault *fault) 
 // Gives a file another name on the same file system, at once; what had that name is gone.
 enum sov_status platform_rename(const char *from, const char *to, struct sov_fault *fault)
     MUST_CHECK;
-// Makes a folder, mode 0755, unless it is there.
+// Makes a folder, mode 0700, unless it is there.
 enum sov_status platform_make_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Takes a file's name away; the file goes when nobody has it open any more.
+enum sov_status platform_remove(const char *path, struct sov_fault *fault) MUST_CHECK;
+// Removes an empty folder.
+enum sov_status platform_remove_folder(const char *path, struct sov_fault *fault) MUST_CHECK;
 // Whether nothing has this name. Anything else, a refusal included, is false.
 bool platform_is_missing(const char *path);
 // Cuts a file to so many bytes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the engine's commit and whatever keeps checkpoints, and an implementation
-// in memory. The engine hands over canonical bytes under a transaction id and learns later of a
-// durable receipt; it makes nothing of a 64-boundary final before that.
+// in memory. The engine hands over canonical bytes (payload.h) under a transaction id and learns
+// later of a durable receipt; it makes nothing of a 64-boundary final before that.
 //
 // T1. append_once: a new id takes the bytes; the same id with the same bytes gives the receipt that
 //     exists; the same id with other bytes is SOV_ERR_INTEGRITY. So a retry is always safe.
@@ -18,7 +18,11 @@ struct checkpoint_id {
     u32 n_tokens; // prompt and generated, that the checkpoint covers
     u32 kind;     // enum checkpoint_kind
 };
-enum checkpoint_kind { CHECKPOINT_BOUNDARY = 1, CHECKPOINT_SUSPEND = 2 };
+enum checkpoint_kind {
+    CHECKPOINT_BOUNDARY = 1, // also of the beginning, where nothing is generated
+    CHECKPOINT_SUSPEND = 2,
+    CHECKPOINT_FINISH = 3,
+};
 
 struct checkpoint_receipt {
     struct checkpoint_id id;
@@ -40,6 +44,15 @@ struct checkpoint_store {
                             struct sov_fault *fault);
     // Nobody will ask for this id any more (the sequence ended, or has a later checkpoint).
     void (*forget)(void *context, const struct checkpoint_id *id);
+    // A sequence begins: what was asked for, and its first checkpoint, which becomes durable with
+    // it; poll tells of `first`. Never within a step, so it may wait for room. NULL: nobody wants
+    // it.
+    enum sov_status (*start)(void *context, const struct checkpoint_id *first, struct str request,
+                             struct str bytes, struct sov_fault *fault);
+    // A sequence has ended, after everything else that was begun of it. Nobody asks for this one;
+    // whoever keeps the store waits for it in the end. NULL: nobody wants it.
+    enum sov_status (*finish)(void *context, const struct checkpoint_id *id, struct str bytes,
+                              struct sov_fault *fault);
 };
 
 // SHA-256 over a tag, the id and the payload's hash.

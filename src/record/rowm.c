@@ -1,35 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The writer of a store: opening and recovery, the write machine, the read-once machine. Reading a
-// log is worm_read.c, what its entries mean worm.c, verification verify.c.
+// log is worm_read.c, what its entries mean worm.c, reading without a lock and verification
+// snapshot.c.
 //
 // Files of the folder: `log` (head slots, then entries), `lock` (empty), and `log.new` while a
 // store is made. What happens on opening, in this order; every row can stop anywhere and be
 // repeated:
 //
-//     no log            log.new written and synced, renamed to log, names synced
-//     slots             both valid: they must follow each other; one valid: it counts; none:
-//     damaged [0, acknowledged) every entry must be whole, chained, in its place; heads must be the
-//     slot's behind it         whole chained entries are taken (one that may not come there:
-//     damaged);
-//                       from the first that is not whole on, the file is cut
-//     last one pending  its receipt is made again: the same bytes
-//     then              newest slot, if both were valid, written again and synced; what was taken
-//     behind the
-//                       acknowledged length written again, synced; new head published
+//     no log           also one as it was made: log.new is written and synced, renamed to log;
+//                      names synced
+//     slots            both valid: they must follow each other; one valid: it counts; none: damaged
+//     acknowledged     every entry must be whole, chained, in its place; heads must be the slot's
+//     behind it        whole chained entries are taken (one that may not come there: damaged);
+//                      from the first that is not whole on, the file is cut
+//     last one pending its receipt is made again: the same bytes
+//     then             newest slot, if both were valid, written again and synced; what was taken
+//                      behind the acknowledged length written again, synced; new head published
 //
 // Bytes are written again because a page that was never synced looks valid in the cache.
 #include "freestanding/mem.h"
 #include "platform/platform.h"
 #include "record/worm.h"
 
-#define LOG_NAME "log"
+#define LOG_NAME WORM_LOG_NAME
 #define NEW_LOG_NAME "log.new"
 #define LOCK_NAME "lock"
 #define SCRATCH_BYTES (64 * 1024) // transactions up to this size are one write
 
-#define MANIFEST_TAG "sov-rowm mani v1"
 #define SESSION_TAG "sov-rowm sess v1"
-#define HASH_SHA256 1
 
 enum write_state { WRITE_IDLE, VALIDATE, STAGE, COMPUTE_ROOT, APPEND_WORM, DURABLE, PUBLISH_ROOT };
 enum read_state {
@@ -272,20 +270,6 @@ static void apply_own(struct rowm *s, const struct worm_entry *entry) {
     s->reader.limit = s->state.heads.length;
 }
 
-static void fill_receipt(const struct worm_state *state, u64 index, struct rowm_receipt *receipt) {
-    const struct worm_transaction *t = &state->transactions[index];
-    *receipt = (struct rowm_receipt){
-        .version = 1,
-        .kind = (enum rowm_receipt_kind)t->kind,
-        .txid = t->txid,
-        .payload_hash = t->payload_hash,
-        .hash = t->receipt_hash,
-        .time = index + 1,
-        .record = t->record,
-    };
-    if (index > 0) receipt->previous = state->transactions[index - 1].receipt_hash;
-}
-
 // A transaction that exists: the same request gives its receipt, another is a contradiction (M1).
 static enum sov_status find_again(const struct rowm *s, const struct sha256_digest *txid,
                                   const struct worm_entry *entry, bool *found,
@@ -299,7 +283,7 @@ static enum sov_status find_again(const struct rowm *s, const struct sha256_dige
                          "the transaction of record %llu exists with another request",
                          there->record);
     }
-    fill_receipt(&s->state, (u64)(there - s->state.transactions), receipt);
+    *receipt = worm_receipt(&s->state, (u64)(there - s->state.transactions) + 1);
     return SOV_OK;
 }
 
@@ -348,7 +332,7 @@ static enum sov_status stage(struct rowm *s, const struct rowm_write *write,
     enter_write(s, APPEND_WORM);
     apply_own(s, &entry);
     apply_own(s, &certificate);
-    fill_receipt(&s->state, s->state.heads.time - 1, receipt);
+    *receipt = worm_receipt(&s->state, s->state.heads.time);
     return SOV_OK;
 }
 
@@ -431,13 +415,13 @@ static enum sov_status claim_once(struct rowm *s, const struct rowm_claim *claim
     enter_read(s, READ_APPEND_WORM);
     apply_own(s, &entry);
     apply_own(s, &certificate);
-    u64 index = s->state.heads.time - 1;
+    u64 time = s->state.heads.time;
     enter_read(s, READ_DURABLE);
     status = rowm_commit(s, fault);
     if (status != SOV_OK) return status;
     enter_read(s, COMMIT_CONSUMED);
     assert(s->state.records[record].capability_state == CAPABILITY_CONSUMED);
-    if (receipt != NULL) fill_receipt(&s->state, index, receipt);
+    if (receipt != NULL) *receipt = worm_receipt(&s->state, time);
     enter_read(s, DISCLOSE);
     *payload_bytes = (usize)s->state.records[record].payload_bytes;
     return disclose(s, record, payload, fault);
@@ -531,6 +515,9 @@ static enum sov_status load(struct rowm *s, u64 *file_bytes, struct sov_fault *f
                          valid[0] ? "the head slots do not follow each other"
                                   : "both head slots are damaged");
     }
+    if (slots[newer].generation == ~0ull) {
+        return fault_set(fault, SOV_ERR_LIMIT, "the store's head has no generation behind it");
+    }
     s->slot = slots[newer];
     s->slots_valid = valid[0] + valid[1];
     if (*file_bytes < s->slot.heads.length) {
@@ -612,8 +599,8 @@ static enum sov_status begin_session(struct rowm *s, const struct rowm_manifest 
     }
     char memory[ROWM_MANIFEST_BYTES_MAX + 1];
     struct text t = TEXT_OVER_ARRAY(memory);
-    put_bytes(&t, MANIFEST_TAG, WORM_TAG_BYTES);
-    text_put_byte(&t, HASH_SHA256);
+    put_bytes(&t, WORM_MANIFEST_TAG, WORM_TAG_BYTES);
+    text_put_byte(&t, WORM_HASH_SHA256);
     text_put_byte(&t, m->numeric_profile);
     const struct sha256_digest *digests[] = {&m->build, &m->contract, &m->model, &m->kernels};
     for (u32 i = 0; i < COUNT_OF(digests); i++) text_put(&t, digest_str(digests[i]));
@@ -636,10 +623,33 @@ static enum sov_status begin_session(struct rowm *s, const struct rowm_manifest 
     return status != SOV_OK ? status : rowm_commit(s, fault);
 }
 
+// Whether the log is as it was made: nothing was ever acknowledged in it. Where it stands still
+// like that, the name may never have become durable, and a sync that succeeds after one that failed
+// proves nothing; so it is made anew.
+static enum sov_status is_untouched(struct rowm *s, bool *untouched, struct sov_fault *fault) {
+    const struct rowm_disk *disk = s->disk;
+    u64 bytes = 0;
+    usize n = 0;
+    int file = -1;
+    enum sov_status status = disk->open(disk->context, LOG_NAME, ROWM_OPEN_READ, &file, fault);
+    if (status != SOV_OK) return status;
+    status = disk->size(disk->context, file, &bytes, fault);
+    if (status == SOV_OK) {
+        status = disk->read_at(disk->context, file, 0, s->reader.window, WORM_LOG_BEGIN, &n, fault);
+    }
+    disk->close(disk->context, file);
+    worm_make_first_slots(s->scratch);
+    *untouched = status == SOV_OK && bytes == WORM_LOG_BEGIN && n == WORM_LOG_BEGIN &&
+                 memcmp(s->reader.window, s->scratch, WORM_LOG_BEGIN) == 0;
+    return status;
+}
+
 static enum sov_status open_log(struct rowm *s, struct sov_fault *fault) {
     const struct rowm_disk *disk = s->disk;
     enum sov_status status = SOV_OK;
-    if (disk->is_missing(disk->context, LOG_NAME)) status = create_log(s, fault);
+    bool missing = disk->is_missing(disk->context, LOG_NAME), untouched = false;
+    if (!missing) status = is_untouched(s, &untouched, fault);
+    if (status == SOV_OK && (missing || untouched)) status = create_log(s, fault);
     if (status == SOV_OK) status = disk->sync_names(disk->context, fault);
     if (status != SOV_OK) return status;
     status = disk->open(disk->context, LOG_NAME, ROWM_OPEN_UPDATE, &s->file, fault);
@@ -701,9 +711,14 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
     if (first_time == 0) return fault_set(fault, SOV_ERR_ARGUMENT, "receipts are numbered from 1");
     *n = 0;
     for (u64 time = first_time; time <= store->slot.heads.time && *n < capacity; time++) {
-        fill_receipt(&store->state, time - 1, &receipts[(*n)++]);
+        receipts[(*n)++] = worm_receipt(&store->state, time);
     }
     return SOV_OK;
+}
+
+// As published: a consumption that is only staged has not happened yet (M2).
+static bool is_available(const struct rowm *s, const struct worm_record *r) {
+    return r->capability_state == CAPABILITY_AVAILABLE || r->consumed_time > s->slot.heads.time;
 }
 
 enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_record_info *info,
@@ -711,47 +726,55 @@ enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_reco
     if (record >= store->n_records) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "there is no record %llu", record);
     }
-    const struct worm_record *r = &store->state.records[record];
-    *info = (struct rowm_record_info){
-        .record = record,
-        .owner = r->owner,
-        .epoch = r->epoch,
-        .session = r->session,
-        .parent = r->parent,
-        .source = r->source,
-        .time = r->time,
-        .payload_bytes = r->payload_bytes,
-        .kind = (enum rowm_kind)r->kind,
-        .payload_hash = r->payload_hash,
-        .has_capability = r->capability_state != CAPABILITY_NONE,
-        .available = r->capability_state == CAPABILITY_AVAILABLE,
-        .capability = r->capability,
-    };
+    *info = worm_info(&store->state, record);
+    info->available = is_available(store, &store->state.records[record]);
     return SOV_OK;
 }
 
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt) {
+    const struct worm_transaction *there = worm_find_transaction(&store->state, txid);
+    if (there == NULL) return false;
+    *receipt = worm_receipt(&store->state, (u64)(there - store->state.transactions) + 1);
+    return true;
+}
+
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record) {
-    u64 found = worm_find_available(&store->state, owner);
-    if (found == ROWM_NONE || found >= store->n_records) return false;
+    u64 found = worm_last_capability(&store->state, owner);
+    while (found != ROWM_NONE && found >= store->n_records) { // staged ones
+        found = store->state.records[found].issued_before;
+    }
+    if (found == ROWM_NONE || !is_available(store, &store->state.records[found])) return false;
     *record = found;
     return true;
+}
+
+// The visited set is a table by open addressing: record + 1, 0 for a free place. Where the record
+// stands or would stand; visited_capacity when it is not there and there is no room.
+static u32 visited_place(const struct rowm_traversal *t, u64 record) {
+    u64 at = record * 0x9e3779b97f4a7c15 >> 32; // ids follow each other: this spreads them
+    for (u32 i = 0; i < t->visited_capacity; i++) {
+        u32 place = (u32)((at + i) % t->visited_capacity);
+        if (t->visited[place] == 0 || t->visited[place] == record + 1) return place;
+    }
+    return t->visited_capacity;
 }
 
 // Puts a record into the queue unless it was there before.
 static enum sov_status enqueue(struct rowm_traversal *t, u64 record, u32 depth, u32 *n_queued,
                                struct sov_fault *fault) {
     if (record == ROWM_NONE) return SOV_OK;
-    for (u32 i = 0; i < *n_queued; i++) {
-        if (t->visited[i] == record) return SOV_OK;
-    }
-    const char *full = depth > t->depth_max               ? "depth"
-                       : *n_queued >= t->visited_capacity ? "visited set"
-                       : *n_queued >= t->queue_capacity   ? "queue"
-                                                          : NULL;
+    u32 place = visited_place(t, record);
+    if (place < t->visited_capacity && t->visited[place] != 0) return SOV_OK;
+    const char *full = depth > t->depth_max             ? "depth"
+                       : place >= t->visited_capacity   ? "visited set"
+                       : *n_queued >= t->queue_capacity ? "queue"
+                                                        : NULL;
     if (full != NULL) {
         return fault_set(fault, SOV_ERR_LIMIT, "traversal: the bound of the %s is reached", full);
     }
-    t->visited[*n_queued] = t->queue[*n_queued] = record;
+    t->visited[place] = record + 1;
+    t->queue[*n_queued] = record;
     t->depths[*n_queued] = depth;
     (*n_queued)++;
     return SOV_OK;
@@ -762,6 +785,7 @@ enum sov_status sov_rowm_traverse(const struct rowm *store, u64 record,
     struct rowm_traversal *t = traversal;
     u32 n_queued = 0;
     t->n_steps = 0;
+    memset(t->visited, 0, t->visited_capacity * sizeof *t->visited);
     if (record >= store->n_records) {
         return fault_set(fault, SOV_ERR_ARGUMENT, "there is no record %llu", record);
     }

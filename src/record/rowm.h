@@ -17,9 +17,11 @@
 // M4. After a sync or a head that failed, the store commits nothing any more (SOV_ERR_IO): opening
 //     it again finds out what is there, writes that anew, and goes on.
 // M5. A refused or failed write (a full disk, say) leaves everything as it was; it may be repeated.
+//     Only when power fails before the next sync may what was cut off be found whole, and count.
 // M6. One writer at a time, by lock. Verification reads a snapshot and takes no lock.
 //
-// A store is used by one thread at a time; nothing here starts one.
+// A store is used by one thread at a time. Verification of a long log has a thread of its own for
+// the payloads' digests while it lasts; nothing else here starts one.
 #pragma once
 #include "freestanding/status.h"
 #include "record/sha256.h"
@@ -166,7 +168,12 @@ enum sov_status sov_rowm_get_receipts(const struct rowm *store, u64 first_time,
 // What is known of a published record without its payload, its length included.
 enum sov_status rowm_info(const struct rowm *store, u64 record, struct rowm_record_info *info,
                           struct sov_fault *fault) MUST_CHECK;
+// Whether a transaction of this id exists, with its receipt, which certifies nothing while it is
+// only staged.
+bool rowm_find(const struct rowm *store, const struct sha256_digest *txid,
+               struct rowm_receipt *receipt);
 // The published record that holds the owner's available capability; false when there is none.
+// Published too is which one: what is staged consumes and issues nothing yet.
 bool rowm_find_available(const struct rowm *store, u64 owner, u64 *record);
 
 // --- traversal ---
@@ -176,7 +183,7 @@ struct rowm_traversal {
     u64 *queue;  // [queue_capacity]
     u32 *depths; // [queue_capacity]
     u32 queue_capacity;
-    u64 *visited; // [visited_capacity]
+    u64 *visited; // [visited_capacity], a table of the callee's
     u32 visited_capacity;
     u32 steps_max, depth_max;
     void *context;

@@ -118,6 +118,26 @@ struct sha256_digest sha256_of(struct str bytes) {
     return sha256_end(&h);
 }
 
+void sha256_pair(const struct str messages[2], struct sha256_digest digests[2]) {
+    struct sha256 h[2];
+    struct str rest[2] = {messages[0], messages[1]};
+    for (u32 i = 0; i < 2; i++) sha256_begin(&h[i]);
+    usize n_blocks = MIN(rest[0].len, rest[1].len) / SHA256_BLOCK_BYTES;
+    if (h[0].blocks == sha256_blocks_shani && n_blocks > 0) {
+        sha256_blocks_pair_shani(h[0].state, h[1].state, rest[0].data, rest[1].data, n_blocks);
+        usize done = n_blocks * SHA256_BLOCK_BYTES;
+        for (u32 i = 0; i < 2; i++) {
+            h[i].n_bytes = done;
+            rest[i].data += done;
+            rest[i].len -= done;
+        }
+    }
+    for (u32 i = 0; i < 2; i++) {
+        sha256_update(&h[i], rest[i]);
+        digests[i] = sha256_end(&h[i]);
+    }
+}
+
 void sha256_to_hex(const struct sha256_digest *digest, char hex[SHA256_HEX_BYTES + 1]) {
     static const char digits[] = "0123456789abcdef";
     for (u32 i = 0; i < SHA256_BYTES; i++) {

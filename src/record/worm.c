@@ -51,28 +51,54 @@ static u64 mix(u64 x) { // the finaliser of SplitMix64
     return x ^ (x >> 31);
 }
 
-static u64 digest_key(const struct sha256_digest *digest) {
-    u64 key = 0;
-    for (u32 i = 0; i < SHA256_BYTES; i += 8) key = mix(key ^ load_u64(digest->bytes + i));
-    return key;
+// The upper half of a sum of products modulo 2^128: for any two different inputs, over all keys,
+// the two hashes are independent and uniform (multilinear hashing), so no choice of ids makes long
+// runs likely.
+typedef unsigned __int128 u128;
+
+static u64 hash_words(const struct worm_state *state, const u8 *bytes, u32 n_words) {
+    const u64 *keys = state->keys;
+    u128 sum = (u128)keys[0] << 64;
+    for (u32 i = 0; i < n_words; i++) {
+        u128 key = (u128)keys[1 + 2 * i] << 64 | keys[2 + 2 * i];
+        sum += key * load_u64(bytes + (usize)8 * i);
+    }
+    return mix((u64)(sum >> 64));
+}
+
+static void draw_keys(struct worm_state *state) {
+    u64 seed = 0;
+    if (platform_random(&seed, sizeof seed, NULL) != SOV_OK) seed = platform_monotonic_ns();
+    for (u32 i = 0; i < WORM_KEYS; i++) state->keys[i] = mix(seed += 0x9e3779b97f4a7c15);
+}
+
+static u64 digest_key(const struct worm_state *state, const struct sha256_digest *digest) {
+    static_assert(WORM_KEYS == 1 + 2 * SHA256_BYTES / 8, "two a word");
+    return hash_words(state, digest->bytes, SHA256_BYTES / 8);
+}
+
+static u64 owner_key(const struct worm_state *state, u64 owner) {
+    u8 bytes[8];
+    store_u64(bytes, owner);
+    return hash_words(state, bytes, 1);
 }
 
 static u32 *txid_slot(const struct worm_state *state, const struct sha256_digest *txid) {
-    for (u64 i = digest_key(txid);; i++) {
+    for (u64 i = digest_key(state, txid);; i++) {
         u32 *slot = &state->by_txid.slots[i & (state->by_txid.n_slots - 1)];
         if (*slot == 0 || sha256_equal(&state->transactions[*slot - 1].txid, txid)) return slot;
     }
 }
 
 static u32 *capability_slot(const struct worm_state *state, const struct sha256_digest *id) {
-    for (u64 i = digest_key(id);; i++) {
+    for (u64 i = digest_key(state, id);; i++) {
         u32 *slot = &state->by_capability.slots[i & (state->by_capability.n_slots - 1)];
         if (*slot == 0 || sha256_equal(&state->records[*slot - 1].capability, id)) return slot;
     }
 }
 
 static u32 *owner_slot(const struct worm_state *state, u64 owner) {
-    for (u64 i = mix(owner + 1);; i++) {
+    for (u64 i = owner_key(state, owner);; i++) {
         u32 *slot = &state->by_owner.slots[i & (state->by_owner.n_slots - 1)];
         if (*slot == 0 || state->records[*slot - 1].owner == owner) return slot;
     }
@@ -91,11 +117,17 @@ u64 worm_find_capability(const struct worm_state *state, const struct sha256_dig
     return at == 0 ? ROWM_NONE : at - 1;
 }
 
-u64 worm_find_available(const struct worm_state *state, u64 owner) {
+u64 worm_last_capability(const struct worm_state *state, u64 owner) {
     if (state->by_owner.n_slots == 0) return ROWM_NONE;
     u32 at = *owner_slot(state, owner);
-    bool available = at != 0 && state->records[at - 1].capability_state == CAPABILITY_AVAILABLE;
-    return available ? at - 1 : ROWM_NONE;
+    return at == 0 ? ROWM_NONE : at - 1;
+}
+
+u64 worm_find_available(const struct worm_state *state, u64 owner) {
+    u64 last = worm_last_capability(state, owner);
+    bool available = last != ROWM_NONE &&
+                     state->records[last].capability_state == CAPABILITY_AVAILABLE;
+    return available ? last : ROWM_NONE;
 }
 
 // --- memory ---
@@ -104,6 +136,7 @@ u64 worm_find_available(const struct worm_state *state, u64 owner) {
 
 void worm_begin(struct worm_state *state) {
     *state = (struct worm_state){.heads.length = WORM_LOG_BEGIN};
+    draw_keys(state);
 }
 
 static void unmap(void *memory, u64 bytes) {
@@ -131,15 +164,9 @@ static void fill_maps(struct worm_state *state) {
     }
 }
 
-// Twice the room. The tables are copied; the maps are filled anew, at most half full.
-enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
-    u64 n = state->transactions_capacity;
-    if (state->heads.time < n) return SOV_OK;
-    if (n >= ROWM_TRANSACTIONS_MAX) {
-        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
-                         ROWM_TRANSACTIONS_MAX);
-    }
-    u64 capacity = MAX(2 * n, (u64)TRANSACTIONS_MIN);
+// Room for `capacity` transactions, a power of two. The tables are copied; the maps are filled
+// anew, at most half full.
+static enum sov_status grow(struct worm_state *state, u64 capacity, struct sov_fault *fault) {
     struct worm_state grown = *state;
     usize map_bytes = (usize)(2 * capacity * sizeof(u32));
     grown.records_capacity = grown.transactions_capacity = capacity;
@@ -156,9 +183,10 @@ enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) 
         return fault_set(fault, SOV_ERR_MEMORY, "index of a store: %llu transactions do not fit",
                          capacity);
     }
-    if (n > 0) {
+    if (state->heads.time > 0) {
         memcpy(grown.records, state->records, (usize)state->n_records * sizeof *grown.records);
-        memcpy(grown.transactions, state->transactions, (usize)n * sizeof *grown.transactions);
+        memcpy(grown.transactions, state->transactions,
+               (usize)state->heads.time * sizeof *grown.transactions);
     }
     fill_maps(&grown);
     worm_free(state);
@@ -166,10 +194,61 @@ enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) 
     return SOV_OK;
 }
 
+enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) {
+    u64 n = state->transactions_capacity;
+    if (state->heads.time < n) return SOV_OK;
+    if (n >= ROWM_TRANSACTIONS_MAX) {
+        return fault_set(fault, SOV_ERR_LIMIT, "a store takes %u transactions: begin a new one",
+                         ROWM_TRANSACTIONS_MAX);
+    }
+    return grow(state, MAX(2 * n, (u64)TRANSACTIONS_MIN), fault);
+}
+
+enum sov_status worm_reserve_all(struct worm_state *state, u64 n, struct sov_fault *fault) {
+    u64 capacity = TRANSACTIONS_MIN;
+    while (capacity < MIN(n, (u64)ROWM_TRANSACTIONS_MAX)) capacity *= 2;
+    return capacity > state->transactions_capacity ? grow(state, capacity, fault) : SOV_OK;
+}
+
 struct worm_heads worm_heads(const struct worm_state *state) {
     struct worm_heads heads = state->heads;
     heads.root = tree_root(&state->tree);
     return heads;
+}
+
+struct rowm_record_info worm_info(const struct worm_state *state, u64 record) {
+    const struct worm_record *r = &state->records[record];
+    return (struct rowm_record_info){
+        .record = record,
+        .owner = r->owner,
+        .epoch = r->epoch,
+        .session = r->session,
+        .parent = r->parent,
+        .source = r->source,
+        .time = r->time,
+        .payload_bytes = r->payload_bytes,
+        .kind = (enum rowm_kind)r->kind,
+        .payload_hash = r->payload_hash,
+        .has_capability = r->capability_state != CAPABILITY_NONE,
+        .available = r->capability_state == CAPABILITY_AVAILABLE,
+        .capability = r->capability,
+    };
+}
+
+struct rowm_receipt worm_receipt(const struct worm_state *state, u64 time) {
+    assert(time >= 1 && time <= state->heads.time);
+    const struct worm_transaction *t = &state->transactions[time - 1];
+    struct rowm_receipt receipt = {
+        .version = RECEIPT_VERSION,
+        .kind = (enum rowm_receipt_kind)t->kind,
+        .txid = t->txid,
+        .payload_hash = t->payload_hash,
+        .hash = t->receipt_hash,
+        .time = time,
+        .record = t->record,
+    };
+    if (time > 1) receipt.previous = state->transactions[time - 2].receipt_hash;
+    return receipt;
 }
 
 // --- making entries ---
@@ -401,7 +480,7 @@ static enum sov_status check_reference(const struct worm_state *state,
     struct sha256_digest payload_hash = meta_digest(entry, RECORD_PAYLOAD_HASH_OFF);
     if (meta_u64(entry, RECORD_SOURCE_OFF) != source ||
         meta_u64(entry, RECORD_PAYLOAD_LEN_OFF) != from->payload_bytes ||
-        !sha256_equal(&payload_hash, &from->payload_hash) ||
+        !sha256_equal(&payload_hash, &from->payload_hash) || from->epoch == ~0ull ||
         meta_u64(entry, RECORD_EPOCH_OFF) != from->epoch + 1) {
         return fault_set(fault, SOV_ERR_ARGUMENT,
                          "a payload by reference is not that of record %llu, one epoch later",
@@ -506,6 +585,7 @@ static void consume(struct worm_state *state, u64 consumer, u64 record) {
     struct worm_record *consumed = &state->records[record];
     assert(consumed->capability_state == CAPABILITY_AVAILABLE);
     consumed->capability_state = CAPABILITY_CONSUMED;
+    consumed->consumed_time = state->heads.time;
     u8 numbers[16], time[8];
     store_u64(numbers, consumer);
     store_u64(numbers + 8, record);
@@ -554,6 +634,7 @@ static void apply_record(struct worm_state *state, const struct worm_entry *entr
         .consumed = consumed,
         .time = state->heads.time,
         .nonce = meta_u64(entry, RECORD_NONCE_OFF),
+        .issued_before = ROWM_NONE,
         .payload_hash = meta_digest(entry, RECORD_PAYLOAD_HASH_OFF),
         .kind = meta[RECORD_KIND_OFF],
     };
@@ -563,6 +644,7 @@ static void apply_record(struct worm_state *state, const struct worm_entry *entr
         record->capability = capability_id(id, record->owner, record->nonce);
         record->capability_state = CAPABILITY_AVAILABLE;
         *capability_slot(state, &record->capability) = (u32)id + 1;
+        record->issued_before = worm_last_capability(state, record->owner);
         *owner_slot(state, record->owner) = (u32)id + 1;
         state->n_capabilities++;
     }
@@ -576,12 +658,12 @@ static void apply_receipt(struct worm_state *state, const struct worm_entry *rec
     struct worm_transaction *transaction = &state->transactions[state->heads.time];
     *transaction = (struct worm_transaction){
         .txid = txid_of(certified),
-        .request = worm_request(certified),
         .payload_hash = meta_digest(receipt, RECEIPT_PAYLOAD_HASH_OFF),
         .receipt_hash = meta_digest(receipt, RECEIPT_HASH_OFF),
         .record = is_write ? state->n_records : meta_u64(certified, CLAIM_RECORD_OFF),
         .kind = is_write ? ROWM_WRITE : ROWM_CONSUME,
     };
+    if (!state->is_reader) transaction->request = worm_request(certified);
     *txid_slot(state, &transaction->txid) = (u32)state->heads.time + 1;
     state->heads.time++;
     state->heads.worm = transaction->receipt_hash;

@@ -12,10 +12,14 @@
 #pragma once
 #include "record/rowm.h"
 #include "record/tree.h"
+#include "record/worm_hash.h"
 
 #define WORM_TAG_BYTES 16
 #define WORM_SLOT_BYTES 4096
 #define WORM_LOG_BEGIN (2 * WORM_SLOT_BYTES) // offset of the first entry
+#define WORM_LOG_NAME "log"
+#define WORM_MANIFEST_TAG "sov-rowm mani v1"
+#define WORM_HASH_SHA256 1 // in a manifest
 
 enum worm_type { WORM_RECORD = 1, WORM_CLAIM = 2, WORM_RECEIPT = 3 };
 
@@ -60,6 +64,8 @@ enum worm_type { WORM_RECORD = 1, WORM_CLAIM = 2, WORM_RECEIPT = 3 };
 #define RECEIPT_HASH_OFF 125
 #define RECEIPT_META_BYTES 157
 
+#define TRANSACTION_BYTES_MIN \
+    (2 * (ENTRY_HEAD_BYTES + SHA256_BYTES) + CLAIM_META_BYTES + RECEIPT_META_BYTES)
 #define ENTRY_BYTES_MAX (ENTRY_HEAD_BYTES + RECORD_META_BYTES + SHA256_BYTES) // without payload
 
 struct worm_entry {
@@ -91,6 +97,8 @@ struct worm_record {
     u64 parent, source, consumed; // record ids or ROWM_NONE
     u64 time;                     // of its receipt
     u64 nonce;                    // of its capability
+    u64 consumed_time;            // of the receipt that consumed its capability; 0: none did
+    u64 issued_before;            // the owner's record with a capability before this, or ROWM_NONE
     struct sha256_digest payload_hash, capability;
     u8 kind, capability_state; // enum rowm_kind, enum worm_capability_state
 };
@@ -100,6 +108,10 @@ struct worm_transaction {
     u64 record; // written or consumed
     u8 kind;    // enum rowm_receipt_kind
 };
+
+// The maps hash with these, which nobody outside the process knows: transaction ids and owners are
+// chosen by others, who could have them all meet in one place.
+#define WORM_KEYS 9
 
 struct worm_map { // open addressing: index + 1 into the table it belongs to, 0 for a free slot
     u32 *slots;
@@ -114,7 +126,9 @@ struct worm_state {
     struct worm_transaction *transactions; // [transactions_capacity], heads.time of them
     u64 records_capacity, transactions_capacity;
     struct worm_map by_txid, by_capability, by_owner;
-    bool pending; // the last entry is no receipt
+    u64 keys[WORM_KEYS];
+    bool is_reader; // requests are not remembered: nothing will be appended to this state
+    bool pending;   // the last entry is no receipt
     struct worm_entry pending_entry;
     u64 pending_payload_offset;
 };
@@ -123,7 +137,14 @@ void worm_begin(struct worm_state *state);
 void worm_free(struct worm_state *state);
 // Room for one more transaction; SOV_ERR_MEMORY or SOV_ERR_LIMIT when there is none.
 enum sov_status worm_reserve(struct worm_state *state, struct sov_fault *fault) MUST_CHECK;
+// Room for n in all, as far as a store may have them, so that nothing grows on the way.
+enum sov_status worm_reserve_all(struct worm_state *state, u64 n, struct sov_fault *fault)
+    MUST_CHECK;
 struct worm_heads worm_heads(const struct worm_state *state);
+// What is known of a record that was applied.
+struct rowm_record_info worm_info(const struct worm_state *state, u64 record);
+// The receipt of a time from 1 to heads.time.
+struct rowm_receipt worm_receipt(const struct worm_state *state, u64 time);
 
 const struct worm_transaction *worm_find_transaction(const struct worm_state *state,
                                                      const struct sha256_digest *txid);
@@ -131,6 +152,8 @@ const struct worm_transaction *worm_find_transaction(const struct worm_state *st
 u64 worm_find_capability(const struct worm_state *state, const struct sha256_digest *capability);
 // The record whose capability is the owner's available one, or ROWM_NONE.
 u64 worm_find_available(const struct worm_state *state, u64 owner);
+// The last record of the owner that issued a capability, whatever became of it, or ROWM_NONE.
+u64 worm_last_capability(const struct worm_state *state, u64 owner);
 
 // --- entries ---
 // Make the entry that would come next; not checked yet.
@@ -170,14 +193,28 @@ int worm_newer_slot(const struct worm_slot slots[2], const bool valid[2]);
 
 // --- reading a log ---
 #define WORM_WINDOW_BYTES (256 * 1024)
+#define WORM_DEFER_BYTES_MAX (WORM_WINDOW_BYTES / 2) // a longer payload is hashed at once
+#define WORM_JOBS_MAX 1024                           // payloads of one window
+static_assert(WORM_JOBS_MAX > WORM_WINDOW_BYTES / (RECORD_META_BYTES + RECEIPT_META_BYTES),
+              "a window has no more records than that");
 
 struct worm_reader {
     const struct rowm_disk *disk;
     int file;
-    u64 limit; // offset behind the last byte to read
+    u64 limit;           // offset behind the last byte to read
+    bool skips_payloads; // their digests are not compared
+    bool may_thread;     // a pass over a long log may start a thread to hash payloads
+    // Called before the window moves; false: SOV_ERR_INTERRUPTED. NULL: nobody looks.
+    bool (*look)(void *context, u64 done, u64 total);
+    void *look_context;
+    // In a pass: payloads in the window, to be hashed before it is given up.
+    bool defers;
+    u32 n_jobs, current; // current: which of the two windows, and lists of jobs
+    struct worm_hasher hasher;
     u64 window_offset;
     usize window_bytes;
-    u8 window[WORM_WINDOW_BYTES];
+    struct worm_job jobs[2][WORM_JOBS_MAX];
+    u8 windows[2][WORM_WINDOW_BYTES]; // the second one with a thread only
 };
 
 enum worm_found { WORM_ENTRY, WORM_END, WORM_INCOMPLETE };
@@ -188,7 +225,9 @@ enum worm_found { WORM_ENTRY, WORM_END, WORM_INCOMPLETE };
 enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
                           enum worm_found *found, struct sov_fault *fault) MUST_CHECK;
 // Reads everything up to the newer slot's length and compares the heads of both slots and the
-// expected root on the way. `older` and `expect` may be NULL. Anything amiss is SOV_ERR_INTEGRITY.
+// expected root on the way. An entry may be applied before its payload is found to be
+// another; the pass has failed then. `older` and `expect` may be NULL.
+// Anything amiss is SOV_ERR_INTEGRITY.
 enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,
                           const struct rowm_expect *expect, struct sov_fault *fault) MUST_CHECK;

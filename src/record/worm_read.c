@@ -100,7 +100,7 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
     const struct rowm_disk *disk = reader->disk;
     for (u32 i = 0; i < (live ? LIVE_READS_MAX : 1); i++) {
         usize n = 0;
-        enum sov_status status = disk->read_at(disk->context, reader->file, 0, reader->window,
+        enum sov_status status = disk->read_at(disk->context, reader->file, 0, reader->windows[0],
                                                WORM_LOG_BEGIN, &n, fault);
         if (status == SOV_OK) status = disk->size(disk->context, reader->file, file_bytes, fault);
         if (status != SOV_OK) return status;
@@ -112,7 +112,7 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
         }
         u32 n_other = 0;
         for (u32 j = 0; j < 2; j++) {
-            const u8 *bytes = reader->window + j * WORM_SLOT_BYTES;
+            const u8 *bytes = reader->windows[0] + j * WORM_SLOT_BYTES;
             valid[j] = worm_read_slot(bytes, &slots[j]) && slots[j].generation % 2 == j;
             n_other += memcmp(bytes, SLOT_TAG, SLOT_VERSION_OFF) == 0 &&
                        bytes[SLOT_VERSION_OFF] != SLOT_TAG[SLOT_VERSION_OFF];
@@ -126,6 +126,29 @@ enum sov_status worm_read_slots(struct worm_reader *reader, bool live, struct wo
     return SOV_OK;
 }
 
+static enum sov_status payload_changed(u64 entry, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_INTEGRITY,
+                     "the log does not verify at byte %llu: the payload of this entry has another "
+                     "digest",
+                     entry);
+}
+
+// The window is given up: its payloads are hashed, or handed to the thread, which reports at the
+// next call or at the end.
+static enum sov_status give_up_window(struct worm_reader *r, struct sov_fault *fault) {
+    if (r->n_jobs == 0) return SOV_OK;
+    u64 wrong = ROWM_NONE;
+    if (r->hasher.thread != NULL) {
+        wrong = worm_hasher_wait(&r->hasher);
+        worm_hasher_give(&r->hasher, r->jobs[r->current], r->n_jobs);
+        r->current = 1 - r->current;
+    } else {
+        wrong = worm_hash_jobs(r->jobs[0], r->n_jobs);
+    }
+    r->n_jobs = 0;
+    return wrong == ROWM_NONE ? SOV_OK : payload_changed(wrong, fault);
+}
+
 // The bytes of the file at `offset`: `wanted` of them, or less at the limit.
 static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, struct str *bytes,
                              struct sov_fault *fault) {
@@ -133,17 +156,22 @@ static enum sov_status fetch(struct worm_reader *r, u64 offset, usize wanted, st
     bool inside = offset >= r->window_offset &&
                   offset + wanted <= r->window_offset + r->window_bytes;
     if (!inside) {
-        usize most = (usize)MIN((u64)sizeof r->window, r->limit - offset);
+        enum sov_status status = give_up_window(r, fault);
+        if (status != SOV_OK) return status;
+        if (r->look != NULL && !r->look(r->look_context, offset, r->limit)) {
+            return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
+        }
+        usize most = (usize)MIN((u64)sizeof r->windows[0], r->limit - offset);
         r->window_offset = offset;
-        enum sov_status status = r->disk->read_at(r->disk->context, r->file, offset, r->window,
-                                                  most, &r->window_bytes, fault);
+        status = r->disk->read_at(r->disk->context, r->file, offset, r->windows[r->current], most,
+                                  &r->window_bytes, fault);
         if (status != SOV_OK) {
             r->window_bytes = 0;
             return status;
         }
     }
     usize at = (usize)(offset - r->window_offset);
-    *bytes = (struct str){r->window + at, MIN(wanted, r->window_bytes - at)};
+    *bytes = (struct str){r->windows[r->current] + at, MIN(wanted, r->window_bytes - at)};
     return SOV_OK;
 }
 
@@ -169,27 +197,57 @@ enum sov_status worm_read_payload(struct worm_reader *reader, u64 offset, u64 by
     return SOV_OK;
 }
 
-// The entry at the state's end, with its payload's digest compared; not yet checked or applied.
+// Whether the payload behind an entry has the digest it should have, or will have been looked at
+// before the pass ends.
+static enum sov_status check_payload(struct worm_reader *r, const struct worm_state *state,
+                                     const struct worm_entry *entry, bool *is_right,
+                                     struct sov_fault *fault) {
+    u64 offset = state->heads.length + worm_entry_bytes(entry).len;
+    struct sha256_digest wanted, found;
+    memcpy(wanted.bytes, worm_payload_hash(entry), SHA256_BYTES);
+    *is_right = true;
+    if (r->skips_payloads) return SOV_OK;
+    if (!r->defers || entry->payload_bytes > WORM_DEFER_BYTES_MAX) {
+        enum sov_status status =
+            worm_read_payload(r, offset, entry->payload_bytes, NULL, &found, fault);
+        if (status == SOV_OK) *is_right = sha256_equal(&found, &wanted);
+        return status;
+    }
+    struct str payload;
+    enum sov_status status = fetch(r, offset, (usize)entry->payload_bytes, &payload, fault);
+    if (status != SOV_OK) return status;
+    *is_right = payload.len == entry->payload_bytes; // else the file was cut meanwhile
+    if (!*is_right) return SOV_OK;
+    assert(r->n_jobs < WORM_JOBS_MAX);
+    r->jobs[r->current][r->n_jobs++] = (struct worm_job){payload, wanted, state->heads.length};
+    return SOV_OK;
+}
+
+// The entry at the state's end, with its payload's digest compared; not yet applied, nor checked
+// unless *is_checked: a receipt that has exactly the bytes it must have.
 static enum sov_status worm_next(struct worm_reader *reader, const struct worm_state *state,
-                                 struct worm_entry *entry, enum worm_found *found,
+                                 struct worm_entry *entry, enum worm_found *found, bool *is_checked,
                                  struct sov_fault *fault) {
     u64 offset = state->heads.length;
     struct str bytes;
+    *is_checked = false;
     *found = offset >= reader->limit ? WORM_END : WORM_INCOMPLETE;
     if (*found == WORM_END) return SOV_OK;
     enum sov_status status = fetch(reader, offset, ENTRY_BYTES_MAX, &bytes, fault);
     if (status != SOV_OK) return status;
-    if (!worm_read_entry(bytes, &state->heads.link, entry)) return SOV_OK;
+    if (state->pending) {
+        worm_make_receipt(state, &state->pending_entry, entry);
+        *is_checked = str_starts_with(bytes, worm_entry_bytes(entry));
+    }
+    if (!*is_checked && !worm_read_entry(bytes, &state->heads.link, entry)) return SOV_OK;
     offset += worm_entry_bytes(entry).len;
     if (entry->payload_bytes > reader->limit - offset) return SOV_OK;
-    const u8 *wanted = worm_payload_hash(entry);
-    if (wanted != NULL) {
-        struct sha256_digest digest;
-        status = worm_read_payload(reader, offset, entry->payload_bytes, NULL, &digest, fault);
+    bool is_right = true;
+    if (worm_payload_hash(entry) != NULL) {
+        status = check_payload(reader, state, entry, &is_right, fault);
         if (status != SOV_OK) return status;
-        if (memcmp(digest.bytes, wanted, SHA256_BYTES) != 0) return SOV_OK;
     }
-    *found = WORM_ENTRY;
+    if (is_right) *found = WORM_ENTRY;
     return SOV_OK;
 }
 
@@ -197,10 +255,11 @@ enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
                           enum worm_found *found, struct sov_fault *fault) {
     struct worm_entry entry;
     struct sov_fault inner = {0};
-    enum sov_status status = worm_next(reader, state, &entry, found, fault);
+    bool is_checked = false;
+    enum sov_status status = worm_next(reader, state, &entry, found, &is_checked, fault);
     if (status == SOV_OK && *found == WORM_ENTRY) status = worm_reserve(state, fault);
     if (status != SOV_OK || *found != WORM_ENTRY) return status;
-    if (worm_check(state, &entry, &inner) != SOV_OK) {
+    if (!is_checked && worm_check(state, &entry, &inner) != SOV_OK) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
                          "the entry at byte %llu (number %llu) does not belong there: %s",
                          state->heads.length, state->heads.n_entries, inner.message);
@@ -211,9 +270,9 @@ enum sov_status worm_step(struct worm_reader *reader, struct worm_state *state,
 
 // The pass up to the acknowledged length. Where the expected size is passed, the root must be the
 // expected one: entries are only ever appended to a tree that begins the same (RFC 6962, 2.1.2).
-enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
-                          const struct worm_slot *newer, const struct worm_slot *older,
-                          const struct rowm_expect *expect, struct sov_fault *fault) {
+static enum sov_status pass(struct worm_reader *reader, struct worm_state *state,
+                            const struct worm_slot *newer, const struct worm_slot *older,
+                            const struct rowm_expect *expect, struct sov_fault *fault) {
     const struct worm_heads *wanted = &newer->heads;
     bool met = expect == NULL;
     reader->limit = wanted->length;
@@ -223,7 +282,8 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
         bool at_older = older != NULL && state->heads.length == older->heads.length;
         bool at_expected = expect != NULL && state->heads.n_entries == expect->n_entries;
         if (at_older || at_expected) heads = worm_heads(state);
-        if (at_older && !worm_heads_equal(&heads, &older->heads)) {
+        // No head was ever published between an entry and its receipt.
+        if (at_older && (state->pending || !worm_heads_equal(&heads, &older->heads))) {
             return fault_set(fault, SOV_ERR_INTEGRITY,
                              "the older head slot does not fit the log at byte %llu", heads.length);
         }
@@ -251,4 +311,42 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                          expect->n_entries, state->heads.n_entries);
     }
     return SOV_OK;
+}
+
+#define THREAD_BYTES_MIN (4ull << 20) // a shorter log is not worth a thread
+
+// Payloads that were not looked at yet lie in front of whatever else is amiss: they are named
+// first.
+static enum sov_status look_at_rest(struct worm_reader *r, struct sov_fault *fault) {
+    u64 wrong = ROWM_NONE;
+    if (r->hasher.thread != NULL) {
+        wrong = worm_hasher_wait(&r->hasher);
+        worm_hasher_end(&r->hasher);
+    }
+    if (wrong == ROWM_NONE) wrong = worm_hash_jobs(r->jobs[r->current], r->n_jobs);
+    r->defers = false;
+    r->n_jobs = 0;
+    if (r->current != 0) r->window_bytes = 0; // others use the first window only
+    r->current = 0;
+    return wrong == ROWM_NONE ? SOV_OK : payload_changed(wrong, fault);
+}
+
+enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
+                          const struct worm_slot *newer, const struct worm_slot *older,
+                          const struct rowm_expect *expect, struct sov_fault *fault) {
+    struct sov_fault inner = {0};
+    // What the slot says it has, but no more than fits into so many bytes.
+    u64 bytes = newer->heads.length - MIN(newer->heads.length, (u64)WORM_LOG_BEGIN);
+    u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
+    enum sov_status status = worm_reserve_all(state, n, fault);
+    if (status != SOV_OK) return status;
+    bool threads = reader->may_thread && !reader->skips_payloads && bytes >= THREAD_BYTES_MIN;
+    if (!threads || platform_cpu_count() < 2 || !worm_hasher_begin(&reader->hasher)) {
+        reader->hasher.thread = NULL;
+    }
+    reader->defers = true;
+    status = pass(reader, state, newer, older, expect, &inner);
+    enum sov_status rest = look_at_rest(reader, fault);
+    if (rest != SOV_OK) return rest;
+    return status == SOV_OK ? SOV_OK : fault_set(fault, status, "%s", inner.message);
 }

@@ -14,7 +14,8 @@ static bool config_is_valid(const struct kv_config *c) {
 }
 
 // All factors are bounded above (the product is below 2^63).
-static u64 plane_bytes(const struct kv_config *c) {
+u64 kv_plane_bytes(const struct kv_config *c) {
+    if (!config_is_valid(c)) return 0;
     u64 page = (u64)SOV_KV_BLOCK_SIZE * c->n_head_kv * c->head_dim * sizeof(f16);
     return page * c->n_blocks * c->n_layer;
 }
@@ -38,7 +39,8 @@ u64 kv_memory_bytes(const struct kv_config *c) {
     u64 per_block = (u64)c->n_blocks * (2 * sizeof(u32) + sizeof(struct kv_block)) +
                     (u64)bucket_count(c) * sizeof(u32);
     u64 spill = (u64)c->n_spill * (spill_stride(c) + sizeof(u32)) + PLANE_ALIGN;
-    return 2 * (plane_bytes(c) + PLANE_ALIGN) + tables + per_sequence + per_block + spill + 64;
+    u64 planes = c->is_outside ? 0 : 2 * (kv_plane_bytes(c) + PLANE_ALIGN);
+    return planes + tables + per_sequence + per_block + spill + 64;
 }
 
 // SplitMix64: only to reorder the free list for tests.
@@ -77,9 +79,14 @@ enum sov_status kv_create(struct kv_allocator *kv, const struct kv_config *confi
     kv->page_stride = kv->token_stride * SOV_KV_BLOCK_SIZE;
     kv->layer_stride = kv->page_stride * config->n_blocks;
     kv->plane_stride = kv->layer_stride * config->n_layer;
-    assert(kv->plane_stride == plane_bytes(config));
-    kv->k_plane = arena_alloc(arena, kv->plane_stride, PLANE_ALIGN);
-    kv->v_plane = arena_alloc(arena, kv->plane_stride, PLANE_ALIGN);
+    assert(kv->plane_stride == kv_plane_bytes(config));
+    if (config->is_outside) {
+        kv->k_plane = config->memory.k;
+        kv->v_plane = config->memory.v;
+    } else {
+        kv->k_plane = arena_alloc(arena, kv->plane_stride, PLANE_ALIGN);
+        kv->v_plane = arena_alloc(arena, kv->plane_stride, PLANE_ALIGN);
+    }
     kv->tables = arena_array(arena, u32, (u64)config->n_sequences * config->max_blocks);
     kv->n_owned = arena_array(arena, u32, config->n_sequences);
     kv->lengths = arena_array(arena, u32, config->n_sequences);
@@ -201,14 +208,24 @@ static void drop_reference(struct kv_allocator *kv, u32 block) {
 }
 
 // Both planes, all layers; `tokens` of the block.
-static void copy_block(struct kv_allocator *kv, u32 to, u32 from, u32 tokens) {
-    for (u32 layer = 0; layer < kv->config.n_layer; layer++) {
-        u64 base = layer * kv->layer_stride, bytes = tokens * kv->token_stride;
-        u64 dst = base + to * kv->page_stride, src = base + from * kv->page_stride;
-        memcpy(kv->k_plane + dst, kv->k_plane + src, bytes);
-        memcpy(kv->v_plane + dst, kv->v_plane + src, bytes);
+static enum sov_status copy_block(struct kv_allocator *kv, u32 to, u32 from, u32 tokens,
+                                  struct sov_fault *fault) {
+    u64 bytes = tokens * kv->token_stride;
+    enum sov_status status = SOV_OK;
+    for (u32 plane = 0; plane < 2 && status == SOV_OK; plane++) {
+        u8 *base = plane == 0 ? kv->k_plane : kv->v_plane;
+        u8 *dst = base + to * kv->page_stride, *src = base + from * kv->page_stride;
+        if (kv->config.is_outside) {
+            status = kv->config.memory.copy(kv->config.memory.context, dst, src, kv->layer_stride,
+                                            bytes, kv->config.n_layer, fault);
+            continue;
+        }
+        for (u32 layer = 0; layer < kv->config.n_layer; layer++) {
+            memcpy(dst + layer * kv->layer_stride, src + layer * kv->layer_stride, bytes);
+        }
     }
-    kv->statistics.n_copied++;
+    if (status == SOV_OK) kv->statistics.n_copied++;
+    return status;
 }
 
 // --- tables ---
@@ -252,7 +269,11 @@ enum sov_status kv_allocate_blocks(struct kv_allocator *kv, u32 sequence, u32 n_
         u32 *last = &table[length / SOV_KV_BLOCK_SIZE];
         if (needs_copy(kv, sequence)) {
             u32 copy = take_block(kv);
-            copy_block(kv, copy, *last, used);
+            status = copy_block(kv, copy, *last, used, fault);
+            if (status != SOV_OK) {
+                drop_reference(kv, copy);
+                return status;
+            }
             drop_reference(kv, *last);
             *last = copy;
         } else if (kv->blocks[*last].n_tokens > 0) {
@@ -408,16 +429,28 @@ void kv_forget_idle(struct kv_allocator *kv) {
 // --- swapping ---
 
 // A block between the cache and the spill memory: [layer][K, V][page].
-static void move_spill(struct kv_allocator *kv, u32 block, u32 spill_block, bool out) {
-    u8 *spill = kv->spill + spill_block * kv->spill_stride;
-    for (u32 layer = 0; layer < kv->config.n_layer; layer++) {
-        u64 at = layer * kv->layer_stride + block * kv->page_stride;
-        for (u32 plane = 0; plane < 2; plane++) {
-            u8 *page = (plane == 0 ? kv->k_plane : kv->v_plane) + at;
-            memcpy(out ? spill : page, out ? page : spill, kv->page_stride);
-            spill += kv->page_stride;
+static enum sov_status move_spill(struct kv_allocator *kv, u32 block, u32 spill_block, bool out,
+                                  struct sov_fault *fault) {
+    u64 bytes = kv->page_stride;
+    u32 n_layer = kv->config.n_layer;
+    enum sov_status status = SOV_OK;
+    for (u32 plane = 0; plane < 2 && status == SOV_OK; plane++) {
+        u8 *page = (plane == 0 ? kv->k_plane : kv->v_plane) + block * bytes;
+        u8 *spill = kv->spill + spill_block * kv->spill_stride + plane * bytes;
+        if (!kv->config.is_outside) {
+            for (u32 layer = 0; layer < n_layer; layer++) {
+                u8 *at = page + layer * kv->layer_stride, *spilled = spill + layer * 2 * bytes;
+                memcpy(out ? spilled : at, out ? at : spilled, bytes);
+            }
+        } else if (out) {
+            status = kv->config.memory.read(kv->config.memory.context, spill, 2 * bytes, page,
+                                            kv->layer_stride, bytes, n_layer, fault);
+        } else {
+            status = kv->config.memory.write(kv->config.memory.context, page, kv->layer_stride,
+                                             spill, 2 * bytes, bytes, n_layer, fault);
         }
     }
+    return status;
 }
 
 enum sov_status kv_swap_out(struct kv_allocator *kv, u32 sequence, struct sov_fault *fault) {
@@ -431,9 +464,14 @@ enum sov_status kv_swap_out(struct kv_allocator *kv, u32 sequence, struct sov_fa
         return fault_set(fault, SOV_ERR_KV_EXHAUSTED, "KV: %u spill blocks wanted, %u are free", n,
                          kv->n_spill_free);
     }
+    // All bytes first: of the blocks that the loop below takes, in its order.
+    for (u32 i = n; i-- > 0 && status == SOV_OK;) {
+        u32 to = kv->spill_stack[kv->n_spill_free - (n - i)];
+        status = move_spill(kv, table[i], to, true, fault);
+    }
+    if (status != SOV_OK) return status;
     for (u32 i = n; i-- > 0;) {
         u32 to = kv->spill_stack[--kv->n_spill_free];
-        move_spill(kv, table[i], to, true);
         drop_reference(kv, table[i]);
         table[i] = to;
     }
@@ -452,9 +490,14 @@ enum sov_status kv_swap_in(struct kv_allocator *kv, u32 sequence, struct sov_fau
         return fault_set(fault, SOV_ERR_KV_EXHAUSTED, "KV: %u blocks wanted, %u of %u are free", n,
                          kv_blocks_available(kv), kv->config.n_blocks);
     }
+    while (kv->n_free < n) evict_oldest(kv);
+    // All bytes first: into the blocks that the loop below takes, in its order.
+    for (u32 i = 0; i < n && status == SOV_OK; i++) {
+        status = move_spill(kv, kv->free_stack[kv->n_free - 1 - i], table[i], false, fault);
+    }
+    if (status != SOV_OK) return status;
     for (u32 i = 0; i < n; i++) {
         u32 to = take_block(kv);
-        move_spill(kv, to, table[i], false);
         kv->spill_stack[kv->n_spill_free++] = table[i];
         table[i] = to;
     }
@@ -467,6 +510,38 @@ enum sov_status kv_swap_in(struct kv_allocator *kv, u32 sequence, struct sov_fau
 u32 kv_length(const struct kv_allocator *kv, u32 sequence) {
     assert(sequence < kv->config.n_sequences);
     return kv->lengths[sequence];
+}
+
+u32 kv_row_bytes(const struct kv_allocator *kv) { return (u32)(2 * kv->token_stride); }
+
+enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
+                        u8 *out, struct sov_fault *fault) {
+    assert(sequence < kv->config.n_sequences && layer < kv->config.n_layer);
+    assert(!kv->spilled[sequence] && begin + n <= kv->n_owned[sequence] * SOV_KV_BLOCK_SIZE);
+    const u32 *table = table_of(kv, sequence);
+    const struct kv_memory *memory = &kv->config.memory;
+    u64 row = kv->token_stride;
+    for (u32 position = begin, end = begin + n; position < end;) {
+        u32 inside = position % SOV_KV_BLOCK_SIZE;
+        u32 n_here = MIN(end - position, SOV_KV_BLOCK_SIZE - inside);
+        u64 from = layer * kv->layer_stride +
+                   table[position / SOV_KV_BLOCK_SIZE] * kv->page_stride + inside * row;
+        for (u32 plane = 0; plane < 2; plane++) {
+            const u8 *source = (plane == 0 ? kv->k_plane : kv->v_plane) + from;
+            if (kv->config.is_outside) {
+                enum sov_status status = memory->read(memory->context, out + plane * row, 2 * row,
+                                                      source, row, row, n_here, fault);
+                if (status != SOV_OK) return status;
+                continue;
+            }
+            for (u32 i = 0; i < n_here; i++) {
+                memcpy(out + (2 * i + plane) * row, source + i * row, row);
+            }
+        }
+        out += 2 * row * n_here;
+        position += n_here;
+    }
+    return SOV_OK;
 }
 
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer) {

@@ -15,11 +15,14 @@
 //
 // K1. refs[block] is the number of table entries that name it. A block is free, idle (indexed, no
 //     reference) or referenced, and free list, idle list and tables agree.
-// K2. A call that fails leaves everything as it was.
+// K2. A call that fails leaves everything as it was, but for idle blocks that were evicted, and for
+//     bytes that belong to nobody.
 // K3. length <= 16 * n_owned of a sequence. Positions below `length` are committed.
 // K4. The block that holds position `length` is written to only when it has one reference and is
 //     not in the index: kv_allocate_blocks makes it so, by a copy where others read it.
 // K5. The entries of a spilled sequence name spill blocks, each of which has one owner.
+// K6. The planes may be memory that only a device reads (struct kv_memory). Their bytes are then
+//     touched through its functions alone.
 #pragma once
 #include "freestanding/arena.h"
 #include "ops/op.h"
@@ -31,12 +34,29 @@
 #define KV_NONE 0xffffffffu
 #define KV_CANDIDATES_MAX 64 // blocks of one bucket that a search looks at
 
+// Planes outside the arena. `k` and `v` are addresses of kv_plane_bytes each, 64-byte aligned, of
+// which nothing is read or written here. The functions move n pieces of `bytes`: `stride` is from
+// one piece to the next in a plane, `memory_stride` in the memory of the host; each returns when
+// the bytes are where they belong (copy: when whatever the device does next finds them there).
+struct kv_memory {
+    void *context;
+    u8 *k, *v;
+    enum sov_status (*copy)(void *context, u8 *to, const u8 *from, u64 stride, u64 bytes, u32 n,
+                            struct sov_fault *fault);
+    enum sov_status (*read)(void *context, u8 *memory, u64 memory_stride, const u8 *from,
+                            u64 stride, u64 bytes, u32 n, struct sov_fault *fault);
+    enum sov_status (*write)(void *context, u8 *to, u64 stride, const u8 *memory, u64 memory_stride,
+                             u64 bytes, u32 n, struct sov_fault *fault);
+};
+
 struct kv_config {
     u32 n_layer, n_head_kv, head_dim;
-    u32 n_sequences; // 1 to SOV_MAX_SEQS
-    u32 max_blocks;  // blocks of one sequence's table
-    u32 n_blocks;    // physical blocks
-    u32 n_spill;     // blocks of memory beside the cache, for swapped sequences; may be 0
+    u32 n_sequences;         // 1 to SOV_MAX_SEQS
+    u32 max_blocks;          // blocks of one sequence's table
+    u32 n_blocks;            // physical blocks
+    u32 n_spill;             // blocks of memory beside the cache, for swapped sequences; may be 0
+    bool is_outside;         // the planes are no part of the arena
+    struct kv_memory memory; // of planes outside; kv_create needs it
 };
 
 struct kv_statistics {
@@ -82,6 +102,8 @@ struct kv_allocator {
 
 // Bytes of arena that kv_create takes; 0 when the configuration is out of its limits.
 u64 kv_memory_bytes(const struct kv_config *config);
+// Bytes of one plane; 0 when the configuration is out of its limits.
+u64 kv_plane_bytes(const struct kv_config *config);
 // `shuffle`: the free list starts in an order drawn from `shuffle_seed`, to show that physical
 // places do not matter; else blocks are handed out in ascending order.
 enum sov_status kv_create(struct kv_allocator *kv, const struct kv_config *config, bool shuffle,
@@ -138,6 +160,11 @@ enum sov_status kv_swap_in(struct kv_allocator *kv, u32 sequence, struct sov_fau
     MUST_CHECK;
 
 u32 kv_length(const struct kv_allocator *kv, u32 sequence);
+// K and V of a position in one layer, in bytes; and those of n positions, [n][K row, V row], which
+// must be in the cache (not spilled). Only planes outside can fail.
+u32 kv_row_bytes(const struct kv_allocator *kv);
+enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
+                        u8 *out, struct sov_fault *fault) MUST_CHECK;
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer);
 struct kv_statistics kv_statistics_of(const struct kv_allocator *kv);
 // Asserts K1, K3 and K5 over everything (tests).

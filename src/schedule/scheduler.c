@@ -95,6 +95,16 @@ u32 sched_submit(struct scheduler *s, u32 n_prompt) {
     return slot;
 }
 
+u32 sched_submit_history(struct scheduler *s, u32 n_prompt, u32 n_tokens, bool is_prepared) {
+    assert(n_tokens > n_prompt);
+    u32 slot = sched_submit(s, n_prompt);
+    if (slot == SOV_MAX_SEQS) return slot;
+    s->sequences[slot].state = SEQUENCE_SWAP;
+    s->sequences[slot].n_tokens = n_tokens;
+    s->sequences[slot].is_prepared = is_prepared;
+    return slot;
+}
+
 // Running: holds blocks, or is about to.
 static bool is_running(const struct sched_sequence *q) {
     return q->is_live && q->state != SEQUENCE_IDLE && q->state != SEQUENCE_SWAP;
@@ -129,7 +139,8 @@ static bool fits_budget(const struct scheduler *s, u32 n) {
 }
 
 static u32 blocks_for(const struct scheduler *s, u32 n_tokens) {
-    return MIN(kv_blocks_of(n_tokens), s->kv->config.max_blocks); // the last token of a context needs no block more
+    return MIN(kv_blocks_of(n_tokens),
+               s->kv->config.max_blocks); // the last token of a context needs no block more
 }
 
 // --- transitions of the plan ---
@@ -164,6 +175,7 @@ static void swap_out(struct scheduler *s, u32 slot) {
     }
     s->n_swaps++;
     move(q, SEQUENCE_SWAP);
+    if (s->hooks.swapped != NULL) s->hooks.swapped(s->hooks.context, slot);
 }
 
 // Brings a sequence back, if the budget allows. False: it must wait, and so must all younger ones.

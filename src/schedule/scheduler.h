@@ -70,6 +70,8 @@ struct sched_hooks {
     enum sov_status (*probe)(void *context, const char *operation, struct sov_fault *fault);
     // An attempt of this sequence failed; nothing of it was changed.
     void (*failed)(void *context, u32 slot, const struct sov_fault *fault);
+    // This sequence lost its blocks.
+    void (*swapped)(void *context, u32 slot);
 };
 
 struct sched_config {
@@ -102,6 +104,9 @@ void sched_init(struct scheduler *s, const struct sched_config *config,
                 const struct sched_hooks *hooks, struct kv_allocator *kv);
 // A free slot becomes live, IDLE; SOV_MAX_SEQS when there is none.
 u32 sched_submit(struct scheduler *s, u32 n_prompt);
+// The same for a sequence that goes on from n_tokens tokens of history, more than its prompt: as if
+// it had been swapped out and its blocks dropped.
+u32 sched_submit_history(struct scheduler *s, u32 n_prompt, u32 n_tokens, bool is_prepared);
 // Chooses the rows of a step into s->rows: brings sequences back, admits, preempts. Blocks for all
 // rows are there afterwards.
 void sched_plan(struct scheduler *s, const struct sched_limits *limits);

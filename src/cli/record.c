@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening the store of a run, its manifest, requests as payloads.
+#include "cli/record.h"
+#include "cli/store.h"
+#include "digests.h" // generated: see the Makefile
+#include "freestanding/mem.h"
+
+#define PROFILE_EXACT 1 // of a manifest (docs/format.md)
+
+static_assert(PAYLOAD_STOPS_MAX == STOP_STRINGS_MAX && PAYLOAD_STOP_BYTES_MAX == STOP_BYTES_MAX,
+              "every stop rule can be recorded");
+static_assert(PAYLOAD_BIASES_MAX == SAMPLE_BIASES_MAX &&
+                  sizeof(struct logit_bias) == PAYLOAD_BIAS_BYTES,
+              "biases in memory are those of a payload");
+static_assert(MODEL_CONTEXT_MAX <= PAYLOAD_TOKENS_MAX, "every history can be recorded");
+
+// --- options ---
+
+enum sov_status record_options_check(const struct record_options *options,
+                                     enum payload_kv_form *form, struct sov_fault *fault) {
+    if (options->off && options->store != NULL) {
+        return fault_set(fault, SOV_ERR_USAGE, "--store and --no-record do not go together");
+    }
+    *form = PAYLOAD_KV_DIGEST;
+    if (options->form_name == NULL) return SOV_OK;
+    for (u32 i = 0; i <= PAYLOAD_KV_TOKENS; i++) {
+        *form = (enum payload_kv_form)i;
+        struct str name = str_from_z(payload_kv_form_name(*form));
+        if (str_equal(name, str_from_z(options->form_name))) return SOV_OK;
+    }
+    return fault_set(fault, SOV_ERR_USAGE,
+                     "--checkpoint takes digest, full or tokens, not \"%.64s\"",
+                     options->form_name);
+}
+
+// --- the store ---
+
+enum sov_status make_folders(const char *path, struct sov_fault *fault) {
+    char part[ROWM_PATH_BYTES];
+    usize parent = 0; // length of the part before
+    for (usize i = 0; i == 0 || path[i - 1] != 0; i++) {
+        if (i + 1 >= sizeof part) {
+            return fault_set(fault, SOV_ERR_LIMIT, "the path of the store is too long");
+        }
+        part[i] = 0;
+        bool is_part = i > 0 && (path[i] == '/' || path[i] == 0) && path[i - 1] != '/';
+        if (is_part && platform_is_missing(part)) {
+            enum sov_status status = platform_make_folder(part, fault);
+            if (status != SOV_OK) return status;
+            part[parent] = 0;
+            status = platform_sync_folder(parent > 0 ? part : path[0] == '/' ? "/" : ".", fault);
+            if (status != SOV_OK) return status;
+            memcpy(part, path, i);
+        }
+        if (is_part) parent = i;
+        part[i] = path[i];
+    }
+    return SOV_OK;
+}
+
+// A new folder's name: when, and something that no other run has.
+static enum sov_status new_store_path(const struct platform_start *start,
+                                      char path[ROWM_PATH_BYTES], struct sov_fault *fault) {
+    enum sov_status status = store_records_folder(start, path, fault);
+    if (status != SOV_OK) {
+        *fault = (struct sov_fault){0};
+        return fault_set(fault, status,
+                         "neither XDG_STATE_HOME nor HOME says where the record goes: --store DIR "
+                         "does, --no-record runs without");
+    }
+    u32 random = 0;
+    status = platform_random(&random, sizeof random, fault);
+    if (status != SOV_OK) return status;
+    usize len = str_from_z(path).len;
+    struct text t = text_over(path + len, ROWM_PATH_BYTES - len);
+    text_put_byte(&t, '/');
+    struct output now; // "2026-11-30T21:05:00Z", of which the separators are left out
+    output_init(&now, -1);
+    output_put_time(&now, platform_wall_ns(), false);
+    for (usize i = 0; i < now.text.len; i++) {
+        char c = now.text.data[i];
+        if (c != '-' && c != ':') text_put_byte(&t, (u8)c);
+    }
+    text_format(&t, "-%08x", random);
+    return t.truncated ? fault_set(fault, SOV_ERR_LIMIT, "the path of the records is too long")
+                       : SOV_OK;
+}
+
+static struct sha256_digest digest_of_hex(struct str hex) {
+    struct sha256_digest digest = {0};
+    bool is_hex = sha256_from_hex(hex, &digest);
+    assert(is_hex);
+    return digest;
+}
+
+static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
+    struct rowm_manifest manifest = {
+        .engine_version = STR(SOV_VERSION),
+        .build = digest_of_hex(STR(BUILD_DIGEST)),
+        .contract = digest_of_hex(STR(CONTRACT_DIGEST)),
+        .kernels = digest_of_hex(STR(KERNELS_DIGEST)),
+        .model = record->model,
+        .numeric_profile = PROFILE_EXACT,
+        .device = str_from_z(record->device),
+        .wall_ns = platform_wall_ns(),
+    };
+    manifest.device.len = MIN(manifest.device.len, (usize)ROWM_TEXT_BYTES_MAX);
+    struct rowm *rowm = NULL;
+    record->folder.path = record->path;
+    record->disk = rowm_folder_disk(&record->folder);
+    enum sov_status status = rowm_open(&record->disk, &manifest, &rowm, fault);
+    if (status != SOV_OK) return status;
+    u64 session = rowm_head(rowm).n_sessions - 1;
+    record->last_id = session << 32;
+    return recorder_open(rowm, &record->recorder, fault);
+}
+
+void record_prepare(struct record *record, const struct record_options *options,
+                    const struct sha256_digest *model, const char *device, struct engine *engine) {
+    *record =
+        (struct record){.options = options, .engine = engine, .model = *model, .device = device};
+    enum sov_status status = record_options_check(options, &record->kv_form, NULL);
+    assert(status == SOV_OK);
+}
+
+enum sov_status record_begin(struct record *record, struct sov_fault *fault) {
+    const struct record_options *options = record->options;
+    if (record->recorder != NULL || options == NULL || options->off) return SOV_OK;
+    enum sov_status status = SOV_OK;
+    if (options->store != NULL) {
+        struct text t = TEXT_OVER_ARRAY(record->path);
+        text_put(&t, str_from_z(options->store));
+        if (t.truncated) {
+            status = fault_set(fault, SOV_ERR_LIMIT, "the path of the store is too long");
+        }
+    } else {
+        status = new_store_path(options->start, record->path, fault);
+    }
+    if (status != SOV_OK) return status;
+    struct sov_fault inner = {0};
+    status = make_folders(record->path, &inner);
+    if (status == SOV_OK) status = open_store(record, &inner);
+    if (status != SOV_OK) {
+        bool is_named = str_starts_with(str_from_z(inner.message), STR("store "));
+        const char *hint = options->store == NULL ? " (--no-record runs without a record)" : "";
+        return is_named ? fault_set(fault, status, "%s%s", inner.message, hint)
+                        : fault_set(fault, status, "store %.256s: %s%s", record->path,
+                                    inner.message, hint);
+    }
+    struct checkpoint_store store = recorder_store(record->recorder);
+    engine_set_store(record->engine, &store);
+    return SOV_OK;
+}
+
+void record_close(struct record *record) {
+    struct sov_fault ignored = {0}; // record_end was asked, or the run failed otherwise
+    if (record->recorder != NULL) {
+        enum sov_status status = recorder_close(record->recorder, &record->head, &ignored);
+        (void)status;
+    }
+    if (record->bytes != NULL) platform_memory_unmap(record->bytes, (usize)record->capacity);
+    record->recorder = NULL;
+    record->bytes = NULL;
+}
+
+enum sov_status record_check(const struct record *record, struct sov_fault *fault) {
+    if (record->recorder == NULL) return SOV_OK;
+    struct sov_fault inner = {0};
+    enum sov_status status = recorder_check(record->recorder, &inner);
+    if (status == SOV_OK) return SOV_OK;
+    return fault_set(fault, status, "store %.256s: %s; what was durable stays", record->path,
+                     inner.message);
+}
+
+void record_wait(struct record *record) {
+    if (record->recorder != NULL) recorder_wait(record->recorder);
+}
+
+enum sov_status record_end(struct record *record, struct sov_fault *fault) {
+    if (record->recorder == NULL) return SOV_OK;
+    struct sov_fault inner = {0};
+    enum sov_status status = recorder_flush(record->recorder, &inner);
+    record->head = recorder_head(record->recorder);
+    if (status == SOV_OK) return SOV_OK;
+    return fault_set(fault, status, "store %.256s: %s", record->path, inner.message);
+}
+
+// --- requests ---
+
+u64 record_next_id(struct record *record) { return ++record->last_id; }
+
+static struct str ids(const u32 *tokens, u32 n) {
+    return (struct str){(const u8 *)tokens, n * sizeof(u32)};
+}
+
+enum sov_status record_request(struct record *record, struct engine_request *request,
+                               const struct record_source *source, u32 context,
+                               struct sov_fault *fault) {
+    const struct sample_params *s = &request->sampling;
+    request->kv_form = record->kv_form;
+    if (record->recorder == NULL) return SOV_OK;
+    // What the engine refuses is no request.
+    if (request->n_tokens == 0 || request->n_tokens > context) return SOV_OK;
+    struct payload_request payload = {
+        .sequence_id = request->id,
+        .command = source->command,
+        .form = PAYLOAD_CLEAR,
+        .kv_form = record->kv_form,
+        .context = context,
+        .n_new_max = request->n_new_max,
+        .ignore_end = request->ignore_end,
+        .wants_logprob = request->wants_logprob,
+        .end_token = request->end_token,
+        .n_logprobs = request->n_logprobs,
+        .sampling =
+            {
+                .repeat_penalty = s->repeat_penalty,
+                .frequency_penalty = s->frequency_penalty,
+                .presence_penalty = s->presence_penalty,
+                .temperature = s->temperature,
+                .top_p = s->top_p,
+                .min_p = s->min_p,
+                .penalty_window = s->penalty_window,
+                .top_k = s->top_k,
+                .seed = s->seed,
+                .biases = {(const u8 *)s->biases, s->n_biases * sizeof *s->biases},
+            },
+        .n_stops = source->n_stops,
+        .prompt = source->prompt,
+        .line_number = source->line_number,
+        .line = source->line,
+        .tokens = ids(request->tokens, request->n_tokens),
+        .script = ids(request->script, request->n_script),
+    };
+    for (u32 i = 0; i < source->n_stops; i++) payload.stops[i] = source->stops[i];
+    u64 bytes = payload_request_bytes(&payload);
+    if (bytes > record->capacity) {
+        u64 capacity = MAX(2 * record->capacity, bytes);
+        u8 *memory = platform_memory_map((usize)capacity);
+        if (memory == NULL) {
+            return fault_set(fault, SOV_ERR_MEMORY, "record: %llu bytes are not to be had",
+                             capacity);
+        }
+        if (record->bytes != NULL) platform_memory_unmap(record->bytes, (usize)record->capacity);
+        record->bytes = memory;
+        record->capacity = capacity;
+    }
+    payload_request_write(&payload, record->bytes);
+    request->record = (struct str){record->bytes, (usize)bytes};
+    return SOV_OK;
+}
+
+// --- what a run tells ---
+
+static void put_receipt(const struct record *record, struct output *out) {
+    char hex[SHA256_HEX_BYTES + 1];
+    sha256_to_hex(&record->head.worm, hex);
+    output_put(out, str_from_z(hex));
+}
+
+void record_put_figures(const struct record *record, struct output *out) {
+    if (record->recorder == NULL) return;
+    output_put(out, STR("record "));
+    store_put_head(out, &record->head);
+    output_put(out, STR(", receipt "));
+    put_receipt(record, out);
+    output_format(out, ", %s\n", record->path);
+}
+
+void record_put_json(const struct record *record, struct output *out) {
+    if (record->recorder == NULL) {
+        output_put(out, STR("null"));
+        return;
+    }
+    output_put(out, STR("{\"store\":"));
+    output_json_string(out, str_from_z(record->path));
+    output_put(out, STR(",\"head\":\""));
+    store_put_head(out, &record->head);
+    output_put(out, STR("\",\"receipt\":\""));
+    put_receipt(record, out);
+    output_put(out, STR("\"}"));
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where stores lie, and looking into one.
+#include "cli/store.h"
+
+#define RECORDS_BELOW_STATE "sov-rtx/records"
+#define STATE_BELOW_HOME ".local/state"
+#define SHOW_NS 200000000ull // between two lines of progress
+
+enum sov_status store_records_folder(const struct platform_start *start, char path[ROWM_PATH_BYTES],
+                                     struct sov_fault *fault) {
+    const char *state = platform_environment(start, "XDG_STATE_HOME");
+    const char *home = platform_environment(start, "HOME");
+    struct text t = text_over(path, ROWM_PATH_BYTES);
+    if (state != NULL && state[0] == '/') { // others are to be ignored, says the specification
+        text_format(&t, "%s/" RECORDS_BELOW_STATE, state);
+    } else if (home != NULL && home[0] != 0) {
+        text_format(&t, "%s/" STATE_BELOW_HOME "/" RECORDS_BELOW_STATE, home);
+    } else {
+        return fault_set(fault, SOV_ERR_USAGE,
+                         "neither XDG_STATE_HOME nor HOME says where records are");
+    }
+    return t.truncated ? fault_set(fault, SOV_ERR_LIMIT, "the path of the records is too long")
+                       : SOV_OK;
+}
+
+enum sov_status store_name_fault(const char *path, struct sov_fault *fault) {
+    struct sov_fault inner = *fault;
+    *fault = (struct sov_fault){0};
+    return fault_set(fault, inner.status, "%.256s: %s", path, inner.message);
+}
+
+static bool look(void *context, u64 done, u64 total) {
+    struct store_view *view = context;
+    u64 now = platform_monotonic_ns();
+    if (view->shows && now - view->shown_ns >= SHOW_NS) {
+        view->shown_ns = now;
+        struct output err;
+        output_init(&err, PLATFORM_STDERR);
+        output_format(&err, "\r%.1f of %.1f MB, %.2f GB/s\033[K", (f64)done / 1e6, (f64)total / 1e6,
+                      (f64)done / (f64)MAX(now - view->begin_ns, 1ull));
+        output_flush(&err);
+    }
+    return !platform_interrupted();
+}
+
+enum sov_status store_view_open(struct store_view *view, const char *path,
+                                const struct rowm_expect *expect, bool skips_payloads, bool shows,
+                                struct sov_fault *fault) {
+    *view = (struct store_view){
+        .folder = {path},
+        .shows = shows && platform_is_terminal(PLATFORM_STDERR),
+        .begin_ns = platform_monotonic_ns(),
+    };
+    view->shown_ns = view->begin_ns;
+    view->disk = rowm_folder_disk(&view->folder);
+    struct rowm_snapshot_options options = {
+        .expect = expect,
+        .skips_payloads = skips_payloads,
+        .look = look,
+        .look_context = view,
+    };
+    enum sov_status status =
+        rowm_snapshot_open(&view->disk, &options, &view->snapshot, &view->report, fault);
+    view->end_ns = platform_monotonic_ns();
+    if (view->shows) {
+        struct output err;
+        output_init(&err, PLATFORM_STDERR);
+        output_put(&err, STR("\r\033[K"));
+        output_flush(&err);
+    }
+    if (status == SOV_OK) return SOV_OK;
+    if (status == SOV_ERR_IO) fault->status = SOV_ERR_UNSUPPORTED;
+    return store_name_fault(path, fault);
+}
+
+void store_view_close(struct store_view *view) {
+    if (view->snapshot != NULL) rowm_snapshot_close(view->snapshot);
+    view->snapshot = NULL;
+}
+
+void store_put_head(struct output *out, const struct rowm_head *head) {
+    char hex[SHA256_HEX_BYTES + 1];
+    sha256_to_hex(&head->root, hex);
+    output_format(out, "%llu:%s", head->n_entries, hex);
+}
+
+bool store_head_parse(struct str text, struct rowm_expect *head) {
+    usize at = 0;
+    while (at < text.len && text.data[at] != ':') at++;
+    if (at == text.len) return false;
+    struct str root = {text.data + at + 1, text.len - at - 1};
+    return text_parse_u64((struct str){text.data, at}, &head->n_entries) &&
+           sha256_from_hex(root, &head->root);
+}
+
+enum sov_status store_read_manifest(struct store_view *view, u64 record,
+                                    struct rowm_manifest *manifest, struct sov_fault *fault) {
+    u8 payload[ROWM_MANIFEST_BYTES_MAX];
+    struct rowm_record_info info = rowm_snapshot_info(view->snapshot, record);
+    enum sov_status status =
+        rowm_snapshot_read(view->snapshot, record, payload, sizeof payload, fault);
+    if (status != SOV_OK) return status;
+    struct str bytes = {payload, (usize)info.payload_bytes};
+    status = rowm_manifest_read(bytes, manifest, fault);
+    manifest->engine_version = manifest->device = manifest->driver = STR("");
+    return status;
+}
+
+// --- sequences ---
+
+// The slot of an owner, or the free one where it would stand. Ids are digests or random.
+static u32 *owner_slot(const struct store_sequences *s, u64 owner) {
+    for (u64 i = owner ^ owner >> 32;; i++) {
+        u32 *slot = &s->slots[i & (s->n_slots - 1)];
+        if (*slot == 0 || s->items[*slot - 1].owner == owner) return slot;
+    }
+}
+
+struct store_sequence *store_sequence_find(const struct store_sequences *sequences, u64 owner) {
+    if (sequences->n == 0) return NULL;
+    u32 at = *owner_slot(sequences, owner);
+    return at == 0 ? NULL : &sequences->items[at - 1];
+}
+
+static enum sov_status take_request(struct store_sequences *s, const struct rowm_record_info *info,
+                                    struct sov_fault *fault) {
+    u32 *slot = owner_slot(s, info->owner);
+    if (*slot != 0) {
+        return fault_set(fault, SOV_ERR_FORMAT, "record %llu: a second request of one sequence",
+                         info->record);
+    }
+    s->items[s->n] = (struct store_sequence){
+        .owner = info->owner,
+        .request = info->record,
+        .first = ROWM_NONE,
+        .last = ROWM_NONE,
+        .finish = ROWM_NONE,
+    };
+    *slot = (u32)++s->n;
+    return SOV_OK;
+}
+
+static enum sov_status take_state(struct store_sequences *s, const struct rowm_record_info *info,
+                                  struct sov_fault *fault) {
+    u32 at = *owner_slot(s, info->owner);
+    struct store_sequence *sequence = at == 0 ? NULL : &s->items[at - 1];
+    if (sequence == NULL || sequence->finish != ROWM_NONE) {
+        return fault_set(fault, SOV_ERR_FORMAT, "record %llu %s", info->record,
+                         sequence == NULL ? "belongs to no request"
+                                          : "continues a sequence that has ended");
+    }
+    if (info->kind == ROWM_FINISH) sequence->finish = info->record;
+    sequence->n_checkpoints += info->kind == ROWM_CHECKPOINT && info->source == ROWM_NONE;
+    if (sequence->first == ROWM_NONE) {
+        sequence->first = info->record;
+    } else {
+        s->next[sequence->last] = info->record;
+    }
+    sequence->last = info->record;
+    return SOV_OK;
+}
+
+static void *map_or_null(u64 n, u64 bytes) {
+    return platform_memory_map((usize)(MAX(n, 1ull) * bytes));
+}
+
+enum sov_status store_sequences_read(const struct rowm_snapshot *snapshot,
+                                     struct store_sequences *sequences, struct sov_fault *fault) {
+    u64 n_records = rowm_snapshot_records(snapshot);
+    struct store_sequences *s = sequences;
+    *s = (struct store_sequences){.n_records = n_records, .n_slots = 16};
+    while (s->n_slots < 2 * n_records) s->n_slots *= 2;
+    s->items = map_or_null(n_records, sizeof *s->items);
+    s->next = map_or_null(n_records, sizeof *s->next);
+    s->slots = map_or_null(s->n_slots, sizeof *s->slots);
+    enum sov_status status = SOV_OK;
+    if (s->items == NULL || s->next == NULL || s->slots == NULL) {
+        status = fault_set(fault, SOV_ERR_MEMORY, "%llu records: no memory for them", n_records);
+    }
+    for (u64 i = 0; i < n_records && status == SOV_OK; i++) {
+        struct rowm_record_info info = rowm_snapshot_info(snapshot, i);
+        s->next[i] = ROWM_NONE;
+        if (info.kind == ROWM_REQUEST) status = take_request(s, &info, fault);
+        if (info.kind == ROWM_CHECKPOINT || info.kind == ROWM_FINISH) {
+            status = take_state(s, &info, fault);
+        }
+    }
+    if (status != SOV_OK) store_sequences_free(s);
+    return status;
+}
+
+void store_sequences_free(struct store_sequences *sequences) {
+    struct store_sequences *s = sequences;
+    u64 n = MAX(s->n_records, 1ull);
+    if (s->items != NULL) platform_memory_unmap(s->items, (usize)(n * sizeof *s->items));
+    if (s->next != NULL) platform_memory_unmap(s->next, (usize)(n * sizeof *s->next));
+    if (s->slots != NULL) platform_memory_unmap(s->slots, (usize)(s->n_slots * sizeof *s->slots));
+    *s = (struct store_sequences){0};
+}
+
+enum sov_status store_payload_read(struct rowm_snapshot *snapshot, u64 record,
+                                   struct store_payload *payload, struct sov_fault *fault) {
+    u64 bytes = rowm_snapshot_info(snapshot, record).payload_bytes;
+    if (bytes > payload->capacity) {
+        store_payload_free(payload);
+        payload->memory = platform_memory_map((usize)bytes);
+        if (payload->memory == NULL) {
+            return fault_set(fault, SOV_ERR_MEMORY, "record %llu has %llu bytes: no memory", record,
+                             bytes);
+        }
+        payload->capacity = bytes;
+    }
+    payload->bytes = (struct str){payload->memory, (usize)bytes};
+    return rowm_snapshot_read(snapshot, record, payload->memory, (usize)payload->capacity, fault);
+}
+
+void store_payload_free(struct store_payload *payload) {
+    if (payload->memory != NULL) platform_memory_unmap(payload->memory, (usize)payload->capacity);
+    *payload = (struct store_payload){0};
+}

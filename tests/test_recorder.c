@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder (recorder.h, R1 to R5) over a disk in memory whose syncs can be held back, fail, or
+// whose space can end: what becomes durable and when, what shares a commit, what is refused, and
+// what is there afterwards, read by the store itself.
+#include "record/recorder.h"
+#include "freestanding/mem.h"
+#include "record/payload.h"
+#include "test.h"
+
+#define FILE_BYTES_MAX (1u << 20)
+
+// --- a disk ---
+// One file that matters. `hold` keeps the sync of the file waiting until it is cleared.
+static struct {
+    u8 log[FILE_BYTES_MAX];
+    u64 bytes, capacity;
+    bool exists;
+    u32 hold;               // shared with the recorder's thread
+    u32 n_syncs, n_waiting; // shared
+    u32 fail_sync;          // this one fails, counted from 1; 0: none
+} disk;
+
+static bool is_log(const char *name) {
+    return str_starts_with(str_from_z(name), STR("log")); // log.new too: it becomes log
+}
+
+static bool disk_is_missing(void *context, const char *name) {
+    (void)context;
+    return is_log(name) ? !disk.exists : false;
+}
+
+static enum sov_status disk_open(void *context, const char *name, enum rowm_open_mode mode,
+                                 int *file, struct sov_fault *fault) {
+    (void)context;
+    (void)fault;
+    *file = is_log(name) ? 1 : 2;
+    if (is_log(name) && mode == ROWM_OPEN_CREATE) disk.bytes = 0;
+    return SOV_OK;
+}
+
+static void disk_close(void *context, int file) {
+    (void)context;
+    (void)file;
+}
+
+static enum sov_status disk_size(void *context, int file, u64 *bytes, struct sov_fault *fault) {
+    (void)context;
+    (void)file;
+    (void)fault;
+    *bytes = disk.bytes;
+    return SOV_OK;
+}
+
+static enum sov_status disk_read(void *context, int file, u64 offset, void *buffer, usize bytes,
+                                 usize *n_read, struct sov_fault *fault) {
+    (void)context;
+    (void)file;
+    (void)fault;
+    *n_read = offset >= disk.bytes ? 0 : (usize)MIN((u64)bytes, disk.bytes - offset);
+    memcpy(buffer, disk.log + MIN(offset, disk.bytes), *n_read);
+    return SOV_OK;
+}
+
+static enum sov_status disk_write(void *context, int file, u64 offset, struct str bytes,
+                                  struct sov_fault *fault) {
+    (void)context;
+    (void)file;
+    if (offset + bytes.len > disk.capacity) {
+        return fault_set(fault, SOV_ERR_IO, "write log: ENOSPC");
+    }
+    memcpy(disk.log + offset, bytes.data, bytes.len);
+    disk.bytes = MAX(disk.bytes, offset + bytes.len);
+    return SOV_OK;
+}
+
+static enum sov_status disk_truncate(void *context, int file, u64 bytes, struct sov_fault *fault) {
+    (void)context;
+    (void)file;
+    (void)fault;
+    disk.bytes = MIN(disk.bytes, bytes);
+    return SOV_OK;
+}
+
+static enum sov_status disk_sync(void *context, int file, struct sov_fault *fault) {
+    (void)context;
+    (void)file;
+    __atomic_fetch_add(&disk.n_waiting, 1, __ATOMIC_SEQ_CST);
+    platform_wake_all(&disk.n_waiting);
+    while (__atomic_load_n(&disk.hold, __ATOMIC_SEQ_CST) != 0) platform_wait(&disk.hold, 1);
+    if (__atomic_add_fetch(&disk.n_syncs, 1, __ATOMIC_SEQ_CST) != disk.fail_sync) return SOV_OK;
+    return fault_set(fault, SOV_ERR_IO, "sync log: EIO");
+}
+
+static enum sov_status disk_rename(void *context, const char *from, const char *to,
+                                   struct sov_fault *fault) {
+    (void)context;
+    (void)from;
+    (void)to;
+    (void)fault;
+    disk.exists = true;
+    return SOV_OK;
+}
+
+static enum sov_status disk_sync_names(void *context, struct sov_fault *fault) {
+    (void)context;
+    (void)fault;
+    return SOV_OK;
+}
+
+static const struct rowm_disk memory_disk = {
+    .is_missing = disk_is_missing,
+    .open = disk_open,
+    .close = disk_close,
+    .size = disk_size,
+    .read_at = disk_read,
+    .write_at = disk_write,
+    .truncate = disk_truncate,
+    .sync = disk_sync,
+    .rename = disk_rename,
+    .sync_names = disk_sync_names,
+};
+
+static void hold_syncs(bool hold) {
+    __atomic_store_n(&disk.hold, hold, __ATOMIC_SEQ_CST);
+    platform_wake_all(&disk.hold);
+}
+
+// Until the recorder's thread stands in a sync that began after `before` had.
+static void await_sync(u32 before) {
+    u32 now = before;
+    while ((now = __atomic_load_n(&disk.n_waiting, __ATOMIC_SEQ_CST)) == before) {
+        platform_wait(&disk.n_waiting, now);
+    }
+}
+
+// --- a recorder over it ---
+
+static struct recorder *recorder;
+static struct checkpoint_store store;
+
+static void reset_disk(void) {
+    memset(&disk, 0, sizeof disk);
+    disk.capacity = FILE_BYTES_MAX;
+}
+
+static void open_recorder(void) {
+    struct rowm_manifest manifest = {.engine_version = STR("test")};
+    struct rowm *rowm = NULL;
+    struct sov_fault fault = {0};
+    CHECK_MSG(rowm_open(&memory_disk, &manifest, &rowm, &fault) == SOV_OK, "%s", fault.message);
+    CHECK(recorder_open(rowm, &recorder, &fault) == SOV_OK);
+    store = recorder_store(recorder);
+}
+
+static enum sov_status close_recorder(struct rowm_head *head) {
+    struct sov_fault fault = {0};
+    enum sov_status status = recorder_close(recorder, head, &fault);
+    CHECK(status == fault.status);
+    return status;
+}
+
+static struct checkpoint_id id_of(u64 sequence, u32 n_tokens, u32 kind) {
+    return (struct checkpoint_id){sequence, n_tokens, kind};
+}
+
+static enum sov_status begin(struct checkpoint_id id, const char *text) {
+    struct sov_fault fault = {0};
+    return store.begin(store.context, &id, str_from_z(text), &fault);
+}
+
+static enum sov_status start(u64 sequence, const char *request, const char *first) {
+    struct sov_fault fault = {0};
+    struct checkpoint_id id = id_of(sequence, 5, CHECKPOINT_BOUNDARY);
+    return store.start(store.context, &id, str_from_z(request), str_from_z(first), &fault);
+}
+
+static enum sov_status finish(struct checkpoint_id id, const char *text) {
+    struct sov_fault fault = {0};
+    return store.finish(store.context, &id, str_from_z(text), &fault);
+}
+
+static bool is_pending(struct checkpoint_id id) {
+    enum checkpoint_progress progress = CHECKPOINT_DURABLE;
+    struct checkpoint_receipt receipt;
+    return store.poll(store.context, &id, &progress, &receipt, NULL) == SOV_OK &&
+           progress == CHECKPOINT_PENDING;
+}
+
+// What the poll says once it is known.
+static enum sov_status outcome(struct checkpoint_id id, struct checkpoint_receipt *receipt) {
+    struct sov_fault fault = {0};
+    enum checkpoint_progress progress = CHECKPOINT_PENDING;
+    struct checkpoint_receipt ignored;
+    if (receipt == NULL) receipt = &ignored;
+    for (;;) {
+        enum sov_status status = store.poll(store.context, &id, &progress, receipt, &fault);
+        CHECK(status == fault.status);
+        if (status != SOV_OK || progress == CHECKPOINT_DURABLE) return status;
+        recorder_wait(recorder);
+    }
+}
+
+static void forget(struct checkpoint_id id) { store.forget(store.context, &id); }
+
+// --- cases ---
+
+static struct rowm *open_again(void) {
+    struct rowm_manifest manifest = {.engine_version = STR("reader")};
+    struct rowm *rowm = NULL;
+    struct sov_fault fault = {0};
+    CHECK_MSG(rowm_open(&memory_disk, &manifest, &rowm, &fault) == SOV_OK, "%s", fault.message);
+    return rowm;
+}
+
+// R1, R3: the records of two sequences with their chains.
+static void chains(void) {
+    reset_disk();
+    open_recorder();
+    struct checkpoint_id boundary = id_of(7, 69, CHECKPOINT_BOUNDARY);
+    CHECK(start(7, "request 7", "first 7") == SOV_OK && start(8, "request 8", "first 8") == SOV_OK);
+    CHECK(begin(boundary, "at 64") == SOV_OK);
+    CHECK(begin(id_of(7, 70, CHECKPOINT_SUSPEND), "suspended") == SOV_OK);
+    CHECK(finish(id_of(8, 9, CHECKPOINT_FINISH), "end of 8") == SOV_OK);
+    struct checkpoint_receipt receipt;
+    CHECK(outcome(boundary, &receipt) == SOV_OK);
+    struct sha256_digest hash = sha256_of(STR("at 64"));
+    struct sha256_digest expected = checkpoint_receipt_hash(&boundary, &hash);
+    CHECK(sha256_equal(&receipt.payload_hash, &hash));
+    CHECK(sha256_equal(&receipt.receipt_hash, &expected));
+    CHECK(outcome(id_of(7, 5, CHECKPOINT_BOUNDARY), NULL) == SOV_OK);
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 8);
+    struct rowm *rowm = open_again();
+    struct {
+        u64 owner, parent, epoch;
+        enum rowm_kind kind;
+        bool has_capability, available;
+    } wanted[] = {
+        {0, ROWM_NONE, 0, ROWM_MANIFEST, false, false},
+        {7, ROWM_NONE, 0, ROWM_REQUEST, false, false},
+        {7, 1, 0, ROWM_CHECKPOINT, true, false},
+        {8, ROWM_NONE, 0, ROWM_REQUEST, false, false},
+        {8, 3, 0, ROWM_CHECKPOINT, true, false},
+        {7, 2, 1, ROWM_CHECKPOINT, true, false},
+        {7, 5, 2, ROWM_CHECKPOINT, true, true},
+        {8, 4, 1, ROWM_FINISH, false, false},
+    };
+    for (u32 i = 0; i < COUNT_OF(wanted); i++) {
+        struct rowm_record_info info;
+        struct sov_fault fault = {0};
+        CHECK(rowm_info(rowm, i, &info, &fault) == SOV_OK);
+        CHECK_MSG(info.owner == wanted[i].owner && info.parent == wanted[i].parent &&
+                      info.kind == wanted[i].kind && info.epoch == wanted[i].epoch &&
+                      info.has_capability == wanted[i].has_capability &&
+                      info.available == wanted[i].available,
+                  "record %u: owner %llu, parent %llu, epoch %llu, kind %d", i, info.owner,
+                  info.parent, info.epoch, (int)info.kind);
+    }
+    u8 text[64];
+    usize n = 0;
+    struct sov_fault fault = {0};
+    CHECK(rowm_read(rowm, 3, text, sizeof text, &n, &fault) == SOV_OK);
+    CHECK(str_equal((struct str){text, n}, STR("request 8")));
+    struct rowm_receipt found;
+    struct sha256_digest txid = recorder_request_txid(7);
+    CHECK(rowm_find(rowm, &txid, &found) && found.record == 1);
+    txid = recorder_checkpoint_txid(&boundary);
+    CHECK(rowm_find(rowm, &txid, &found) && found.record == 5);
+    rowm_close(rowm);
+}
+
+// R2 and the group commit: nothing is durable before the sync; what comes meanwhile shares the
+// next.
+static void one_commit_for_many(void) {
+    reset_disk();
+    open_recorder();
+    CHECK(start(1, "r", "f") == SOV_OK);
+    CHECK(outcome(id_of(1, 5, CHECKPOINT_BOUNDARY), NULL) == SOV_OK);
+    u32 before = __atomic_load_n(&disk.n_waiting, __ATOMIC_SEQ_CST);
+    hold_syncs(true);
+    CHECK(begin(id_of(1, 69, CHECKPOINT_BOUNDARY), "a") == SOV_OK);
+    await_sync(before);
+    for (u64 i = 2; i < 50; i++) CHECK(start(i, "r", "f") == SOV_OK);
+    CHECK(is_pending(id_of(1, 69, CHECKPOINT_BOUNDARY)));
+    CHECK(is_pending(id_of(49, 5, CHECKPOINT_BOUNDARY)));
+    hold_syncs(false);
+    for (u64 i = 2; i < 50; i++) {
+        CHECK(outcome(id_of(i, 5, CHECKPOINT_BOUNDARY), NULL) == SOV_OK);
+        forget(id_of(i, 5, CHECKPOINT_BOUNDARY));
+    }
+    u32 syncs = __atomic_load_n(&disk.n_waiting, __ATOMIC_SEQ_CST) - before;
+    CHECK_MSG(syncs == 4, "%u syncs", syncs); // two commits of two
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_OK);
+}
+
+// R4: again with the same bytes, with others, in this run and in the next.
+static void again(void) {
+    reset_disk();
+    open_recorder();
+    struct checkpoint_id a = id_of(1, 69, CHECKPOINT_BOUNDARY);
+    struct rowm_head head, head_after;
+    CHECK(start(1, "r", "f") == SOV_OK && begin(a, "a") == SOV_OK && begin(a, "a") == SOV_OK);
+    CHECK(begin(a, "b") == SOV_ERR_INTEGRITY);
+    CHECK(outcome(a, NULL) == SOV_OK && begin(a, "a") == SOV_OK);
+    forget(a);
+    CHECK(outcome(a, NULL) == SOV_ERR_STATE); // nobody knows it any more
+    struct sov_fault fault = {0};
+    CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+    CHECK(begin(a, "a") == SOV_OK && outcome(a, NULL) == SOV_OK); // the store does
+    forget(a);
+    CHECK(begin(a, "b") == SOV_OK && outcome(a, NULL) == SOV_ERR_INTEGRITY);
+    forget(a);
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 4);
+    open_recorder();
+    CHECK(begin(a, "a") == SOV_OK && outcome(a, NULL) == SOV_OK);
+    forget(a);
+    struct checkpoint_id next = id_of(1, 133, CHECKPOINT_BOUNDARY);
+    CHECK(begin(next, "c") == SOV_OK && outcome(next, NULL) == SOV_OK);
+    forget(next);
+    // A request that is there; a sequence that is not; one that has ended.
+    CHECK(start(1, "r", "f") == SOV_OK);
+    CHECK(outcome(id_of(1, 5, CHECKPOINT_BOUNDARY), NULL) == SOV_ERR_STATE);
+    CHECK(begin(id_of(9, 69, CHECKPOINT_BOUNDARY), "x") == SOV_OK);
+    CHECK(outcome(id_of(9, 69, CHECKPOINT_BOUNDARY), NULL) == SOV_ERR_STATE);
+    CHECK(finish(id_of(1, 140, CHECKPOINT_FINISH), "end") == SOV_OK);
+    CHECK(begin(id_of(1, 197, CHECKPOINT_BOUNDARY), "y") == SOV_OK);
+    CHECK(outcome(id_of(1, 197, CHECKPOINT_BOUNDARY), NULL) == SOV_ERR_STATE);
+    CHECK(close_recorder(&head_after) == SOV_OK && head_after.n_records == head.n_records + 3);
+}
+
+// What was refused without anybody asking is told by the flush.
+static void refused_unasked(void) {
+    for (u32 is_done = 0; is_done < 2; is_done++) {
+        reset_disk();
+        open_recorder();
+        CHECK(start(1, "r", "f") == SOV_OK);
+        forget(id_of(1, 5, CHECKPOINT_BOUNDARY));
+        struct sov_fault fault = {0};
+        CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+        CHECK(start(1, "r", "f") == SOV_OK);
+        if (is_done) recorder_wait(recorder);
+        forget(id_of(1, 5, CHECKPOINT_BOUNDARY));
+        CHECK(recorder_flush(recorder, &fault) == SOV_ERR_STATE);
+        struct rowm_head head;
+        CHECK(close_recorder(&head) == SOV_ERR_STATE && head.n_records == 3);
+    }
+}
+
+// R5: a sync that fails, and a disk that is full; what was durable is there afterwards.
+static void failures(void) {
+    for (u32 full = 0; full < 2; full++) {
+        reset_disk();
+        open_recorder();
+        struct checkpoint_id a = id_of(1, 69, CHECKPOINT_BOUNDARY), b = id_of(1, 133, a.kind);
+        CHECK(start(1, "r", "f") == SOV_OK && begin(a, "a") == SOV_OK);
+        CHECK(outcome(a, NULL) == SOV_OK);
+        forget(a);
+        struct sov_fault fault = {0};
+        CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+        CHECK(recorder_check(recorder, &fault) == SOV_OK);
+        if (full) {
+            disk.capacity = disk.bytes + 10;
+        } else {
+            disk.fail_sync = disk.n_syncs + 1;
+        }
+        CHECK(begin(b, "b") == SOV_OK && outcome(b, NULL) == SOV_ERR_IO);
+        disk.capacity = FILE_BYTES_MAX;
+        CHECK(recorder_check(recorder, &fault) == SOV_ERR_IO);
+        struct str message = str_from_z(fault.message);
+        CHECK(str_starts_with(message, STR("recording ended: ")));
+        CHECK(begin(b, "b") == SOV_ERR_IO);
+        CHECK(begin(id_of(1, 140, CHECKPOINT_SUSPEND), "s") == SOV_ERR_IO);
+        CHECK(start(2, "r", "f") == SOV_ERR_IO);
+        CHECK(finish(id_of(1, 134, CHECKPOINT_FINISH), "e") == SOV_ERR_IO);
+        struct rowm_head head;
+        CHECK(close_recorder(&head) == SOV_ERR_IO && head.n_records == 4);
+        struct rowm *rowm = open_again();
+        struct rowm_receipt receipt;
+        struct sha256_digest txid = recorder_checkpoint_txid(&a);
+        CHECK(rowm_find(rowm, &txid, &receipt) && receipt.record == 3);
+        rowm_close(rowm);
+    }
+}
+
+// Many sequences with much to write, closed with a full queue: all is there.
+static void closing(void) {
+    reset_disk();
+    open_recorder();
+    u32 n = 60;
+    for (u64 i = 1; i <= n; i++) {
+        CHECK(start(i, "request", "first") == SOV_OK);
+        CHECK(begin(id_of(i, 69, CHECKPOINT_BOUNDARY), "64") == SOV_OK);
+        CHECK(finish(id_of(i, 70, CHECKPOINT_FINISH), "end") == SOV_OK);
+    }
+    struct rowm_head head;
+    u64 mapped = platform_memory_mapped();
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 1 + 4 * n);
+    CHECK(platform_memory_mapped() < mapped);
+    struct rowm_report report;
+    struct sov_fault fault = {0};
+    CHECK(sov_rowm_verify(&memory_disk, NULL, &report, &fault) == SOV_OK);
+    CHECK(report.n_available == 0 && report.tail_bytes == 0);
+}
+
+static const struct test_case cases[] = {
+    {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
+    {"again", again},       {"refused_unasked", refused_unasked},
+    {"failures", failures}, {"closing", closing},
+};
+
+int program_main(const struct platform_start *start_) {
+    return test_main(start_, "test_recorder", cases, COUNT_OF(cases));
+}
