@@ -93,18 +93,23 @@ static struct sha256_digest digest_of_hex(struct str hex) {
     return digest;
 }
 
-static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
+struct rowm_manifest record_manifest(const struct sha256_digest *model, const char *device) {
     struct rowm_manifest manifest = {
         .engine_version = STR(SOV_VERSION),
         .build = digest_of_hex(STR(BUILD_DIGEST)),
         .contract = digest_of_hex(STR(CONTRACT_DIGEST)),
         .kernels = digest_of_hex(STR(KERNELS_DIGEST)),
-        .model = record->model,
+        .model = *model,
         .numeric_profile = PROFILE_EXACT,
-        .device = str_from_z(record->device),
+        .device = str_from_z(device),
         .wall_ns = platform_wall_ns(),
     };
     manifest.device.len = MIN(manifest.device.len, (usize)ROWM_TEXT_BYTES_MAX);
+    return manifest;
+}
+
+static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
+    struct rowm_manifest manifest = record_manifest(&record->model, record->device);
     struct rowm *rowm = NULL;
     record->folder.path = record->path;
     record->disk = rowm_folder_disk(&record->folder);

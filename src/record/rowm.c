@@ -635,7 +635,8 @@ static enum sov_status is_untouched(struct rowm *s, bool *untouched, struct sov_
     if (status != SOV_OK) return status;
     status = disk->size(disk->context, file, &bytes, fault);
     if (status == SOV_OK) {
-        status = disk->read_at(disk->context, file, 0, s->reader.windows[0], WORM_LOG_BEGIN, &n, fault);
+        status =
+            disk->read_at(disk->context, file, 0, s->reader.windows[0], WORM_LOG_BEGIN, &n, fault);
     }
     disk->close(disk->context, file);
     worm_make_first_slots(s->scratch);
