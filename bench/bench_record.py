@@ -7,12 +7,13 @@
 For 1 and 16 sequences, ROUNDS rounds; each round runs every way once, in an order that turns, so
 that what changes slowly on the machine falls on all alike. Printed: median tokens/s of each way, and
 the median over the rounds of its ratio to "--no-record --checkpoint tokens", which hashes no K and V
-either. --folder is where the stores go (it should be on the disk that is meant); --prefix is put in
+either; and the same of the CPU time of whole runs, which shakes less. --folder is where the stores go (it should be on the disk that is meant); --prefix is put in
 front of every run, for example "taskset -c 0-7"."""
 import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -30,15 +31,19 @@ WAYS = {
 BASE = "--no-record, tokens"
 
 
-def environment(folder):
-    return dict(os.environ, XDG_STATE_HOME=str(folder))
+def timed(options, folder, *arguments):
+    """The finished process, and the CPU time it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*options.prefix.split(), str(SOV), *arguments], capture_output=True, check=True,
+                          env=dict(os.environ, XDG_STATE_HOME=str(folder)))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def one(options, way, folder):
-    done = subprocess.run([*options.prefix.split(), str(SOV), "run", "-m", options.model, "-p", "Once upon a time",
-                           "-n", str(options.tokens), "--ignore-eos", "--greedy", "--json", *way],
-                          capture_output=True, check=True, env=environment(folder))
-    return json.loads(done.stdout)["timings"]["predicted_per_second"]
+    done, seconds = timed(options, folder, "run", "-m", options.model, "-p", "Once upon a time", "-n",
+                          str(options.tokens), "--ignore-eos", "--greedy", "--json", *way)
+    return json.loads(done.stdout)["timings"]["predicted_per_second"], seconds
 
 
 def sixteen(options, way, folder):
@@ -47,10 +52,9 @@ def sixteen(options, way, folder):
                     for i in range(16))
     requests = folder / "requests"
     requests.write_text(lines)
-    done = subprocess.run([*options.prefix.split(), str(SOV), "batch", "-m", options.model, str(requests), "-o",
-                           "/dev/null", "--max-seqs", "16", *way],
-                          capture_output=True, check=True, env=environment(folder))
-    return float(re.search(rb"([\d.]+) tokens/s", done.stderr)[1])
+    done, seconds = timed(options, folder, "batch", "-m", options.model, str(requests), "-o", "/dev/null",
+                          "--max-seqs", "16", *way)
+    return float(re.search(rb"([\d.]+) tokens/s", done.stderr)[1]), seconds
 
 
 def fsync_ms(folder):
@@ -91,11 +95,13 @@ def main():
             for name, values in found.items():
                 if name == BASE and len(names) > 1:
                     continue
-                ratios = [v / b for v, b in zip(values, found[BASE])]
-                print(f"{n:2} sequences, {name:20} {statistics.median(values):8.2f} tokens/s, "
-                      f"{100 * (statistics.median(ratios) - 1):+.2f} % "
-                      f"of {statistics.median(found[BASE]):.2f} "
-                      f"({' '.join(f'{100 * (r - 1):+.2f}' for r in ratios)})", flush=True)
+                speeds = [100 * (v[0] / b[0] - 1) for v, b in zip(values, found[BASE])]
+                times = [100 * (v[1] / b[1] - 1) for v, b in zip(values, found[BASE])]
+                print(f"{n:2} sequences, {name:20} {statistics.median(v[0] for v in values):8.2f} tokens/s, "
+                      f"{statistics.median(speeds):+.2f} % of "
+                      f"{statistics.median(b[0] for b in found[BASE]):.2f} "
+                      f"({' '.join(f'{x:+.2f}' for x in speeds)}); CPU time {statistics.median(times):+.2f} % "
+                      f"({' '.join(f'{x:+.2f}' for x in times)})", flush=True)
     finally:
         shutil.rmtree(folder)
 

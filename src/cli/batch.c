@@ -322,13 +322,15 @@ static enum sov_status record_ahead(struct batch *b, struct sov_fault *fault) {
         struct engine_request request;
         struct sov_fault of_line = {0};
         status = lines_next(&b->lines, true, &found, &line, fault);
-        if (status != SOV_OK || found == LINE_END || is_blank(line)) continue;
+        if (status != SOV_OK || found == LINE_END) continue;
+        if (found == LINE_READY && is_blank(line)) continue;
         bool is_long = found == LINE_TOO_LONG;
         enum sov_status read = read_line(b, slot, line, is_long, &ids, &list, &of_line);
         if (read == SOV_OK) read = make_request(b, slot, line, &list, &request, &of_line);
         if (read == SOV_OK && request.record.len > 0) {
             read = engine_record(b->session->engine, &request, &of_line);
         }
+        (void)read; // what the line is refused for is said when it is read again
         token_list_free(&list);
         status = record_check(&b->session->record, fault);
     }
@@ -540,13 +542,13 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     b->n_slots = n_slots;
     b->lines.descriptor = input;
     b->shows = platform_is_terminal(PLATFORM_STDERR);
-    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     batch_prompts_init(&b->prompts, &session->vocabulary, o->template_name);
     bool is_cancelled = false;
     u64 ignored = 0;
     bool is_file = platform_file_size(input, &ignored, NULL) == SOV_OK &&
                    !is_dash(o->requests_path);
     enum sov_status status = record_begin(&session->record, fault);
+    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     if (status == SOV_OK && is_file && !o->model.record.off) status = record_ahead(b, fault);
     if (status == SOV_OK) status = run_steps(b, &is_cancelled, fault);
     if (status == SOV_OK) status = record_end(&session->record, fault);
