@@ -540,13 +540,13 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     b->n_slots = n_slots;
     b->lines.descriptor = input;
     b->shows = platform_is_terminal(PLATFORM_STDERR);
-    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     batch_prompts_init(&b->prompts, &session->vocabulary, o->template_name);
     bool is_cancelled = false;
     u64 ignored = 0;
     bool is_file = platform_file_size(input, &ignored, NULL) == SOV_OK &&
                    !is_dash(o->requests_path);
     enum sov_status status = record_begin(&session->record, fault);
+    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     if (status == SOV_OK && is_file && !o->model.record.off) status = record_ahead(b, fault);
     if (status == SOV_OK) status = run_steps(b, &is_cancelled, fault);
     if (status == SOV_OK) status = record_end(&session->record, fault);

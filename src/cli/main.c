@@ -55,7 +55,7 @@ static const struct command commands[] = {
      "replay STORE -m MODEL [--sequence ID] [--json] [options]",
      "Verifies the store, then runs every recorded request again from prompt, parameters and seed,\n"
      "and compares all that the record has of it: tokens, digests of K and V in every layer, the\n"
-     "event chain, the end. No recorded token is used. Threads, chunks, instruction set and\n"
+     "event chain, the end. No recorded token is used. Backend, threads, chunks, kernels and\n"
      "sequences at once may differ from those of the recorded run. The first difference of a\n"
      "sequence is named, with its likely cause. Exit code 4: something differs, or the store does\n"
      "not verify; 3: not checkable here (another model, a model that is missing, commitments in the\n"

@@ -92,7 +92,7 @@ static enum sov_status open_engine(struct session *session, struct model_options
     config->has_janet = true;
     config->retries = ATTEMPT_RETRIES;
     config->run_ahead = ENGINE_RUN_AHEAD_MAX;
-    config->kv_full = form == PAYLOAD_KV_FULL;
+    config->kv_full = config->kv_full || form == PAYLOAD_KV_FULL;
     power_begin(&session->power, options->power_folder);
     status = engine_config_resolve(config, &session->model, fault);
     if (status == SOV_OK) status = engine_open(&session->model, config, &session->engine, fault);

@@ -157,7 +157,7 @@ static u64 token_bytes(const struct model *model, const struct engine_config *co
                        sizeof(struct sov_fault) + n_layer * sizeof(struct sha256) +
                        (u64)STAGED_SLOTS * config->logprobs_max * sizeof(struct token_logprob);
     u64 batch = (3ull * config->token_budget + config->logit_rows) * sizeof(u32);
-    u64 kv_rows = KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
+    u64 kv_rows = 2ull * KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
     return n * per_sequence + batch + checkpoint_bytes_max(model, config) + kv_rows +
            n_layer * SHA256_BYTES + checkpoint_memory_bytes(2 * config->max_seqs) +
            sizeof(struct engine) + (2 * n + 16) * 16; // alignment
@@ -272,7 +272,7 @@ static enum sov_status create_sequences(struct engine *engine, struct sov_fault 
     u32 n_layer = engine->model->params.n_layer;
     engine->bytes_max = checkpoint_bytes_max(engine->model, config);
     engine->bytes = arena_array(arena, u8, engine->bytes_max);
-    engine->kv_rows = arena_array(arena, u8, KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
+    engine->kv_rows = arena_array(arena, u8, 2ull * KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
     engine->kv_digests = arena_array(arena, struct sha256_digest, n_layer);
     bool fits = engine->sequences != NULL && engine->outputs != NULL && engine->faults != NULL &&
                 engine->tokens != NULL && engine->positions != NULL && engine->slots != NULL &&

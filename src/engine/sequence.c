@@ -157,20 +157,38 @@ static bool is_in_cache(const struct engine *engine, const struct sequence *q, u
     return !engine->kv.spilled[slot] && kv_length(&engine->kv, slot) >= end;
 }
 
+// K and V of n positions of all layers, two layers at a time. False: they could not be read.
+static bool hash_positions(struct engine *engine, struct sequence *q, u32 n) {
+    u32 slot = (u32)(q - engine->sequences), n_layer = engine->model->params.n_layer;
+    usize bytes = (usize)n * kv_row_bytes(&engine->kv);
+    for (u32 layer = 0; layer < n_layer; layer += 2) {
+        u32 n_here = MIN(n_layer - layer, 2u);
+        u8 *rows = engine->kv_rows;
+        for (u32 i = 0; i < n_here; i++) {
+            enum sov_status status =
+                kv_read(&engine->kv, slot, layer + i, q->kv_hashed, n, rows + i * bytes, NULL);
+            if (status != SOV_OK) return false;
+        }
+        struct sha256 *hashes = &q->kv_hashes[layer];
+        if (n_here == 2) {
+            sha256_update_pair(&hashes[0], &hashes[1], rows, rows + bytes, bytes);
+        } else {
+            sha256_update(&hashes[0], (struct str){rows, bytes});
+        }
+    }
+    return true;
+}
+
 // After a failure to read, hashing begins anew; the checkpoint finds out what is missing.
 void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end) {
-    u32 slot = (u32)(q - engine->sequences), row_bytes = kv_row_bytes(&engine->kv);
+    u32 slot = (u32)(q - engine->sequences);
     if (q->request.kv_form == PAYLOAD_KV_TOKENS || engine->kv.spilled[slot]) return;
     end = MIN(end, kv_length(&engine->kv, slot));
     while (q->kv_hashed < end) {
         u32 n = MIN(end - q->kv_hashed, (u32)KV_READ_POSITIONS);
-        for (u32 layer = 0; layer < engine->model->params.n_layer; layer++) {
-            u8 *rows = engine->kv_rows;
-            if (kv_read(&engine->kv, slot, layer, q->kv_hashed, n, rows, NULL) != SOV_OK) {
-                sequence_begin_kv(engine, q, q->kv_begin);
-                return;
-            }
-            sha256_update(&q->kv_hashes[layer], (struct str){rows, (usize)n * row_bytes});
+        if (!hash_positions(engine, q, n)) {
+            sequence_begin_kv(engine, q, q->kv_begin);
+            return;
         }
         q->kv_hashed += n;
     }
