@@ -76,7 +76,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 116, sm_90 96, sm_100 96, sm_120 121
+//   registers: sm_89 107, sm_90 94, sm_100 96, sm_120 115
 //   shared: 34308
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -98,7 +98,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 152, sm_90 153, sm_100 151, sm_120 159
+//   registers: sm_89 137, sm_90 133, sm_100 135, sm_120 142
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -120,7 +120,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 124, sm_90 119, sm_100 118, sm_120 131
+//   registers: sm_89 116, sm_90 113, sm_100 114, sm_120 121
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -142,7 +142,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 164, sm_90 155, sm_100 155, sm_120 165
+//   registers: sm_89 143, sm_90 144, sm_100 146, sm_120 156
 //   shared: 46596
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -164,7 +164,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 155, sm_90 124, sm_100 124, sm_120 161
+//   registers: sm_89 131, sm_90 121, sm_100 122, sm_120 135
 //   shared: 39428
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -186,7 +186,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 176, sm_90 178, sm_100 176, sm_120 181
+//   registers: sm_89 211, sm_90 212, sm_100 212, sm_120 216
 //   shared: 28164
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -197,7 +197,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 128), ceil(n_tokens / 64)
 //   block: 128
-//   registers: sm_89 221, sm_90 215, sm_100 221, sm_120 255
+//   registers: sm_89 221, sm_90 183, sm_100 233, sm_120 253
 //   shared: 34820
 //   roof: operations
 //   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
@@ -208,7 +208,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 152, sm_90 128, sm_100 128, sm_120 155
+//   registers: sm_89 146, sm_90 146, sm_100 146, sm_120 154
 //   shared: 28164
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -230,7 +230,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 157, sm_90 128, sm_100 128, sm_120 161
+//   registers: sm_89 131, sm_90 128, sm_100 128, sm_120 137
 //   shared: 34308
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -252,7 +252,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 155, sm_90 144, sm_100 144, sm_120 159
+//   registers: sm_89 141, sm_90 140, sm_100 141, sm_120 146
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -274,7 +274,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 183, sm_90 168, sm_100 168, sm_120 191
+//   registers: sm_89 164, sm_90 168, sm_100 168, sm_120 173
 //   shared: 46596
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -584,6 +584,7 @@ SHARED_POWER_WORD
 
 // Orders nothing: ptxas moves nothing past it, and so keeps fewer sums alive, which would spill.
 #define FENCE bar.warp.sync WARP_ALL;
+#define TILE_FENCE FENCE // between the halves of a warp's tiles
 
 #define BLOCKS_PER_SM 2
 #define COPIES_4(M) M(0) M(1) M(2) M(3)
@@ -1038,9 +1039,13 @@ SHARED_POWER_WORD
 #define RAW_SLOTS_BYTES 18432
 #define SLOTS_BYTES 34816
 #define FOR_CHUNKS COPIES_8
+#undef TILE_FENCE
+#define TILE_FENCE // with it, ptxas for sm_120 spills
 #define KERNEL gemm_tensor_q3_k
 #include "gemm_tensor_blocks.inc"
 #undef KERNEL
+#undef TILE_FENCE
+#define TILE_FENCE FENCE
 #define SMALL_CHUNKS 8
 #define SMALL_ROW 144
 #define SMALL_SLOT 2304
