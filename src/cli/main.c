@@ -158,13 +158,23 @@ int cli_version(const struct command *command, const struct platform_start *star
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
+    char card[ENGINE_CARD_BYTES];
+    struct sov_fault fault = {0};
+    bool has_card = engine_find_card(start, card, &fault) == SOV_OK;
+    struct str found = str_from_z(has_card ? card : fault.message);
     if (json) {
-        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n",
-                      SOV_VERSION, __VERSION__, cpu_level_name(cpu_level()));
+        output_format(&out,
+                      "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\",\"%s\":", SOV_VERSION,
+                      __VERSION__, cpu_level_name(cpu_level()), has_card ? "card" : "no_card");
+        output_json_string(&out, found);
+        output_put(&out, STR("}\n"));
         return output_finish(&out);
     }
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
                   cpu_level_name(cpu_level()));
+    output_format(&out, has_card ? "card: " : "no card: ");
+    output_put_utf8(&out, found);
+    output_put(&out, STR("\n"));
     return output_finish(&out);
 }
 
