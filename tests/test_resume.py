@@ -5,7 +5,6 @@ SmolLM2 once."""
 import fcntl
 import hashlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -211,6 +210,40 @@ def test_resuming_again_changes_nothing(case, tmp_path):
     assert (base / "log").read_bytes() == log
     assert base.with_name("s.resumed").read_bytes() == out
     assert sov.succeed("resume", base, "-m", case.model).stdout == out
+
+
+FRAME_BYTES = 4 + 153 + 8  # docs/events.md
+SPOOL_TAG_BYTES = 16
+
+
+def test_events_that_were_recorded_but_not_published(case, tmp_path):
+    """A spool that a kill, or a loss of power, has left shorter than the record is filled from it."""
+    whole = (case.folder / "whole.spool").read_bytes()
+    assert (len(whole) - SPOOL_TAG_BYTES) % FRAME_BYTES == 0
+    store = case.folder / "whole"
+    log = (store / "log").read_bytes()
+    spool = tmp_path / "cut.spool"
+    for n_cut in (1, 2, 7, 500, len(whole) // FRAME_BYTES):
+        spool.write_bytes(whole[:len(whole) - n_cut * FRAME_BYTES])
+        sov.succeed("resume", store, "-m", case.model, "--events", spool)
+        assert events(spool) == case.events, n_cut
+    assert (store / "log").read_bytes() == log
+    # An earlier part that lies elsewhere is not repeated.
+    spool.write_bytes(whole[:SPOOL_TAG_BYTES] + whole[SPOOL_TAG_BYTES + 2000 * FRAME_BYTES:])
+    sov.succeed("resume", store, "-m", case.model, "--events", spool)
+    lines = [json.loads(line) for line in sov.succeed("events", spool, "--json").stdout.splitlines()]
+    begun = set()
+    for event in lines:
+        key = event["source"], int(event["id"])
+        assert case.events[key] == event["data"]["transition_digest"]
+        begun.add(event["source"])
+    assert len(begun) == case.n
+    base = interrupted(case, tmp_path / "s")
+    path = base.with_name("s.spool")
+    data = path.read_bytes()
+    path.write_bytes(data[:len(data) - min(40, len(data) // FRAME_BYTES - 1) * FRAME_BYTES])
+    assert case.resume(base).wait(TIMEOUT) == 0
+    case.check(base)
 
 
 def test_two_at_a_time(case, tmp_path):
