@@ -524,6 +524,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         {OPTION_POSITIONAL, "STORE", NULL, NULL, &o->store_path, no, 0, 0,
          "folder of a store (sov log lists them)"},
         MODEL_OPTION(&o->model),
+        BACKEND_OPTION(&o->model),
         {OPTION_STRING, "--sequence", NULL, "ID", &o->sequence, no, 0, 0,
          "only this one, 16 hexadecimal digits (sov log STORE lists them)"},
         {OPTION_U32, "--max-seqs", NULL, "N", &e->max_seqs, no, 1, SOV_MAX_SEQS,
@@ -559,6 +560,7 @@ int cli_replay(const struct command *command, const struct platform_start *start
     struct replay_options o = {.model.engine.max_seqs = REPLAY_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct output out;

@@ -548,6 +548,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         {OPTION_POSITIONAL, "STORE", NULL, NULL, &o->store_path, no, 0, 0,
          "folder of a store (sov log lists them)"},
         MODEL_OPTION(&o->model),
+        BACKEND_OPTION(&o->model),
         {OPTION_STRING, "-o", "--output", "FILE", &o->out_path, no, 0, 0,
          "where the answers go, when all are there (\"-\": stdout, the default)"},
         {OPTION_STRING, "--events", NULL, "SPOOL", &o->events_path, no, 0, 0,
@@ -576,6 +577,7 @@ int cli_resume(const struct command *command, const struct platform_start *start
     struct resume_options o = {.model.engine.max_seqs = RESUME_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     enum sov_status status = run(&o, &exit_code, &fault);

@@ -127,6 +127,30 @@ struct CUDA_PARAMS cuda_gemv_float_params {
     X(gemm, gemm_q4_k, cuda_gemm_params, 128, 128, 64, 32)                                 \
     X(gemm, gemm_q5_k, cuda_gemm_params, 128, 128, 64, 32)                                 \
     X(gemm, gemm_q6_k, cuda_gemm_params, 128, 128, 64, 32)                                 \
+    X(gemm_tensor, gemm_tensor_f16, cuda_gemv_float_params, 128, 128, 128, 128)            \
+    X(gemm_tensor, gemm_tensor_f16_8, cuda_gemv_float_params, 32, 32, 16, 8)               \
+    X(gemm_tensor, gemm_tensor_bf16, cuda_gemv_float_params, 128, 128, 128, 128)           \
+    X(gemm_tensor, gemm_tensor_bf16_8, cuda_gemv_float_params, 32, 32, 16, 8)              \
+    X(gemm_tensor, gemm_tensor_q4_0, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q4_0_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q4_1, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q4_1_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q5_0, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q5_0_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q5_1, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q5_1_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q8_0, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q8_0_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q2_k, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q2_k_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q3_k, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q3_k_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q4_k, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q4_k_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q5_k, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q5_k_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
+    X(gemm_tensor, gemm_tensor_q6_k, cuda_gemv_float_params, 128, 128, 128, 64)            \
+    X(gemm_tensor, gemm_tensor_q6_k_8, cuda_gemv_float_params, 128, 128, 16, 8)            \
     X(gemv, gemv_q4_0_1, cuda_gemm_params, 128, 128, 8, 1)                                 \
     X(gemv, gemv_q4_0_4, cuda_gemm_params, 128, 128, 8, 4)                                 \
     X(gemv, gemv_q4_1_1, cuda_gemm_params, 128, 128, 8, 1)                                 \

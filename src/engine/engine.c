@@ -224,8 +224,7 @@ enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequ
                          "K and V of layer %u, %u positions: the cache has %u", layer, n, length);
     }
     if (n == 0) return SOV_OK;
-    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows,
-                   fault);
+    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows, fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
@@ -433,8 +432,8 @@ static void hook_failed(void *context, u32 slot, const struct sov_fault *fault) 
     note_failure(engine, &engine->sequences[slot], fault);
 }
 
-// What is committed is hashed while it is there; what was decoded ahead of a receipt is dropped with
-// its K and V (Q2).
+// What is committed is hashed while it is there; what was decoded ahead of a receipt is dropped
+// with its K and V (Q2).
 static void hook_swaps(void *context, u32 slot) {
     struct engine *engine = context;
     struct sequence *q = &engine->sequences[slot];

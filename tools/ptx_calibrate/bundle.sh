@@ -3,6 +3,8 @@
 # Builds build/calibrate_bundle: the recorder, the check of the kernels on a card, their PTX and
 # run.sh. The folder is copied to a machine with a card and needs nothing else there:
 #     bash calibrate_bundle/run.sh RESULTS
+# bundle.sh REVISION also brings along the kernels of that commit, in before/, to compare times:
+#     bash calibrate_bundle/compare.sh RESULTS
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bundle=build/calibrate_bundle
@@ -31,5 +33,13 @@ python3 $tools/more_forms.py forms "$bundle/rules.txt" tests/ptx/h200.calibratio
 build/ptxcheck calibration-module "$bundle/more_forms.txt" > "$bundle/more_calibration.ptx"
 mkdir "$bundle/launch"
 cp tests/ptx/*.launch $tools/launch/*.launch "$bundle/launch"
-cp $tools/run.sh "$bundle/run.sh"
+cp $tools/run.sh $tools/compare.sh "$bundle"
+if [ $# -eq 1 ]; then
+    mkdir "$bundle/before" "$bundle/before/source"
+    git archive "$1" src/cuda/ptx | tar -x -C "$bundle/before/source"
+    for source in "$bundle"/before/source/src/cuda/ptx/*.ptx.S; do
+        cc -E -P -x assembler-with-cpp -undef "$source" -o "$bundle/before/$(basename "$source" .ptx.S).ptx"
+    done
+    rm -r "$bundle/before/source"
+fi
 du -sh "$bundle"

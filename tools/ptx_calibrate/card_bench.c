@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// card_bench MODULES: times of the matrix and attention kernels on a card at the shapes of an 8B
-// model. Operands are random bytes; nothing is checked (card_launch does). Each time is the median
-// of several runs of a batch of launches between two events; matrices rotate over more than four
-// times the second-level cache, so that weights come from memory.
+// card_bench MODULES [PREFIX]: times of the matrix and attention kernels on a card at the shapes of
+// an 8B model, or of those whose names begin so. Operands are random bytes; nothing is checked
+// (card_launch does). Each time is the median of several runs of a batch of launches between two
+// events; matrices rotate over more than four times the second-level cache, so that weights come
+// from memory.
 #include "driver.h"
 #include "ops/dtype.h"
 #include <stdio.h>
@@ -20,6 +21,7 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 }
 
 static struct {
+    const char *prefix;
     device_ptr weights, activations, power, status, out;
     driver_handle events[2];
 } state;
@@ -63,6 +65,10 @@ static void put(struct bench_call *call, u64 value) {
 static struct bench_call call_new(driver_handle module, const char *kernel) {
     struct bench_call call = {.function = driver_function(module, kernel)};
     return call;
+}
+
+static bool is_wanted(const char *kernel) {
+    return strncmp(kernel, state.prefix, strlen(state.prefix)) == 0;
 }
 
 // Microseconds of one launch.
@@ -135,6 +141,7 @@ static void bench_gemv(driver_handle module, enum dtype type, u32 k, u32 feature
     if (dtype_lookup(type)->quantised) {
         while (threads / 32 * 2 * slot + 64 * per_block * 32 + 4 > 48 * 1024) threads /= 2;
     }
+    if (!is_wanted(kernel)) return;
     struct bench_call call = call_new(module, kernel);
     put_matrix(&call, type, k, features, tokens);
     call.grid[0] = (features + 7) / 8;
@@ -152,6 +159,7 @@ static void bench_gemm(driver_handle module, enum dtype type, u32 k, u32 feature
     char kernel[64], type_name[32];
     lower_name(type_name, dtype_name(type));
     snprintf(kernel, sizeof kernel, "gemm_%s", type_name);
+    if (!is_wanted(kernel)) return;
     struct bench_call call = call_new(module, kernel);
     put_matrix(&call, type, k, features, tokens);
     call.grid[0] = (features + 63) / 64;
@@ -167,6 +175,7 @@ static void bench_gemm(driver_handle module, enum dtype type, u32 k, u32 feature
 // 32 query heads, 8 kv heads of 128; rows of `sequences` sequences at the end of `context`
 // positions.
 static void bench_attention(driver_handle module, u32 rows, u32 context, bool prefill) {
+    if (!is_wanted("flash_attention_paged")) return;
     u32 n_head = 32, n_head_kv = 8, head_dim = 128, chunks = (context + 255) / 256;
     u64 token_stride = n_head_kv * head_dim * 2, page_stride = 16 * token_stride;
     u32 pages = context / 16, sequences = prefill ? 1 : rows;
@@ -231,7 +240,8 @@ int main(int argc, char **argv) {
     static const enum dtype floats[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
     struct driver driver;
     u32 power[1] = {1};
-    if (argc != 2) return 2;
+    if (argc < 2 || argc > 3) return 2;
+    state.prefix = argc == 3 ? argv[2] : "";
     driver_open(&driver);
     printf("%s, driver %s\n", driver.card, driver.version);
     state.weights = driver_alloc(POOL_BYTES);
@@ -255,6 +265,7 @@ int main(int argc, char **argv) {
     }
     for (u32 i = 0; i < COUNT_OF(floats); i++) {
         bench_gemv(gemv_float, floats[i], 4096, 14336, 1);
+        bench_gemv(gemv_float, floats[i], 14336, 4096, 1);
         bench_gemv(gemv_float, floats[i], 4096, 14336, 4);
     }
     for (u32 i = 0; i < COUNT_OF(quantised); i++) {

@@ -120,6 +120,12 @@ static bool check_case(const struct launch_set *set, u32 case_idx, driver_handle
         right = launch_compare(launch, i, state.found + state.offsets[i], message, sizeof message);
         if (!right) printf("  case %u: %s\n", case_idx, message);
     }
+    for (u32 i = 0; i < launch->n_same && right; i++) {
+        const u8 *part = state.found + state.offsets[launch->same[i].part];
+        const u8 *whole = state.found + state.offsets[launch->same[i].whole];
+        right = launch_compare_same(launch, i, part, whole, message, sizeof message);
+        if (!right) printf("  case %u: %s\n", case_idx, message);
+    }
     launch_case_free(launch);
     return right;
 }

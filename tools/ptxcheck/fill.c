@@ -117,8 +117,9 @@ static enum dtype take_dtype(const struct filling *filling) {
 }
 
 // Blocks of random bits with finite scales: mostly near 1/64, some subnormal, zero or of the other
-// sign.
-static void fill_weights(struct filling *filling) {
+// sign. `integral`: scales are 1, 2, -1 or -2 and floats are integers up to 8, so that every weight
+// is an integer, and sums of few products with integers are exact in whatever order.
+static void fill_weights(struct filling *filling, bool integral) {
     struct launch_buffer *buffer = filling->buffer;
     enum dtype type = take_dtype(filling);
     const struct dtype_info *info = dtype_lookup(type);
@@ -136,6 +137,7 @@ static void fill_weights(struct filling *filling) {
              block++, at += info->block_bytes) {
             f64 unit = random_unit(&filling->random) * 2 - 1;
             if (info->block_elements == 1) { // a float
+                if (integral) unit = (f64)random_below(&filling->random, 17) - 8;
                 if (type == DTYPE_F32) store_f32(at, (f32)unit);
                 if (type == DTYPE_F16) store_u16(at, f32_to_f16((f32)unit));
                 if (type == DTYPE_BF16) store_u16(at, (u16)float_bits(ELEMENT_BF16, unit));
@@ -147,6 +149,7 @@ static void fill_weights(struct filling *filling) {
                 u16 bits = f32_to_f16((f32)((random_unit(&filling->random) - 0.5) / 32));
                 if (kind == 0) bits = 0;
                 if (kind == 1) bits = (u16)random_below(&filling->random, 1024);
+                if (integral) bits = (u16)(0x3c00 + 0x400 * (kind & 1) + 0x8000 * (kind >> 3));
                 store_u16(at + place[s], bits);
             }
         }
@@ -237,7 +240,16 @@ void fill_buffer(const struct launch_set *set, const struct launch_case *launch,
     } else if (strcmp(name, "values") == 0) {
         fill_values(&filling);
     } else if (strcmp(name, "weights") == 0) {
-        fill_weights(&filling);
+        fill_weights(&filling, false);
+    } else if (strcmp(name, "weights_integral") == 0) {
+        fill_weights(&filling, true);
+    } else if (strcmp(name, "integral") == 0) {
+        i64 low = integer(&filling, 0), high = integer(&filling, 1);
+        for (u64 i = 0; i < buffer->count; i++) {
+            i64 value = low + random_below(&filling.random, (u32)(high - low + 1));
+            store(buffer, i,
+                  is_float(buffer->type) ? float_bits(buffer->type, (f64)value) : (u64)value);
+        }
     } else if (strcmp(name, "rope_table") == 0) {
         fill_rope(&filling);
     } else {

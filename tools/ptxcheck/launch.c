@@ -62,8 +62,8 @@ u32 launch_find(const struct launch_case *launch, const char *name) {
 // --- loading ---
 
 static const char *const statement_names[] = {
-    "module", "seed", "let",   "buffer", "plant",    "reference", "fail",   "power",
-    "kernel", "grid", "block", "shared", "resident", "param",     "compare"};
+    "module", "seed", "let",   "buffer", "plant",    "reference", "fail",    "power",
+    "kernel", "grid", "block", "shared", "resident", "param",     "compare", "same"};
 
 static void add_statement(struct launch_set *set, const struct lines *lines) {
     if (set->n_statements == LAUNCH_STATEMENTS_MAX) fail_at(set->path, lines->number, "too long");
@@ -338,15 +338,40 @@ static void take_param(struct preparation *p, struct launch_call *call) {
 
 static void take_compare(struct preparation *p) {
     struct launch_buffer *buffer = &p->launch->buffers[buffer_word(p, 1)];
-    buffer->by_bound = strcmp(word(p, 2), "bound") == 0;
-    if (!buffer->by_bound && strcmp(word(p, 2), "bits") != 0) malformed(p, "bits or bound");
+    buffer->has_slack = strcmp(word(p, 2), "within") == 0;
+    buffer->by_bound = buffer->has_slack || strcmp(word(p, 2), "bound") == 0;
+    if (!buffer->by_bound && strcmp(word(p, 2), "bits") != 0) {
+        malformed(p, "bits, bound or within");
+    }
     if (!buffer->by_bound) return;
-    buffer->absolute = launch_number(p->set, p->launch, p->statement->line, word(p, 3));
-    buffer->relative = launch_number(p->set, p->launch, p->statement->line, word(p, 4));
+    if (buffer->has_slack) {
+        const struct launch_buffer *slack = &p->launch->buffers[buffer_word(p, 3)];
+        if (slack->type != ELEMENT_F32 || slack->count != buffer->count) {
+            malformed(p, "the bounds are an f32 for each element");
+        }
+        buffer->slack = (u32)(slack - p->launch->buffers);
+    } else {
+        buffer->absolute = launch_number(p->set, p->launch, p->statement->line, word(p, 3));
+        buffer->relative = launch_number(p->set, p->launch, p->statement->line, word(p, 4));
+    }
     if (buffer->type != ELEMENT_F16 && buffer->type != ELEMENT_BF16 &&
         buffer->type != ELEMENT_F32) {
         malformed(p, "a bound for a type that is no float");
     }
+}
+
+// "same PART WHOLE FIRST"
+static void take_same(struct preparation *p) {
+    struct launch_case *launch = p->launch;
+    if (launch->n_same == LAUNCH_SAME_MAX) malformed(p, "too many of these");
+    u32 part = buffer_word(p, 1), whole = buffer_word(p, 2);
+    i64 first = integer(p, 3);
+    const struct launch_buffer *a = &launch->buffers[part], *b = &launch->buffers[whole];
+    bool fits = first >= 0 && (u64)first <= b->count && a->count <= b->count - (u64)first;
+    if (a->type != b->type || !fits) malformed(p, "of another type, or beyond the buffer");
+    launch->same[launch->n_same].part = part;
+    launch->same[launch->n_same].whole = whole;
+    launch->same[launch->n_same++].first = (u64)first;
 }
 
 static void take_let(struct preparation *p) {
@@ -370,6 +395,8 @@ static void execute(struct preparation *p) {
         take_power(p);
     } else if (strcmp(name, "compare") == 0) {
         take_compare(p);
+    } else if (strcmp(name, "same") == 0) {
+        take_same(p);
     } else if (strcmp(name, "kernel") == 0) {
         if (launch->n_calls == LAUNCH_CALLS_MAX) malformed(p, "too many calls");
         call = &launch->calls[launch->n_calls++];
@@ -491,9 +518,12 @@ void launch_place(const struct launch_buffer *buffer, u64 element, char *text, u
     }
 }
 
-static bool close_enough(const struct launch_buffer *buffer, const u8 *got, const u8 *want) {
+static bool close_enough(const struct launch_case *launch, const struct launch_buffer *buffer,
+                         u64 element, const u8 *got, const u8 *want) {
     f64 a = element_value(buffer->type, got), b = element_value(buffer->type, want);
-    return fabs(a - b) <= buffer->absolute + buffer->relative * fabs(b);
+    f64 bound = buffer->absolute + buffer->relative * fabs(b);
+    if (buffer->has_slack) bound = load_f32(launch->buffers[buffer->slack].expected + 4 * element);
+    return fabs(a - b) <= bound;
 }
 
 static bool compare_failed(const struct launch_case *launch, const u8 *got, char *message,
@@ -521,7 +551,8 @@ bool launch_compare(const struct launch_case *launch, u32 index, const u8 *got, 
     for (u64 i = 0; i < buffer->count; i++) {
         const u8 *a = got + i * bytes, *b = buffer->expected + i * bytes;
         if (memcmp(a, b, bytes) == 0) continue;
-        if (buffer->by_bound && buffer->written[i * bytes] && close_enough(buffer, a, b)) continue;
+        bool bounded = buffer->by_bound && buffer->written[i * bytes] != 0;
+        if (bounded && close_enough(launch, buffer, i, a, b)) continue;
         if (n_wrong++ == 0) first = i;
     }
     if (n_wrong == 0) return true;
@@ -535,5 +566,22 @@ bool launch_compare(const struct launch_case *launch, u32 index, const u8 *got, 
              (int)(2 * bytes), a, element_value(buffer->type, got + first * bytes),
              (int)(2 * bytes), b, element_value(buffer->type, buffer->expected + first * bytes),
              n_wrong, buffer->count);
+    return false;
+}
+
+bool launch_compare_same(const struct launch_case *launch, u32 index, const u8 *part,
+                         const u8 *whole, char *message, usize message_bytes) {
+    const struct launch_buffer *a = &launch->buffers[launch->same[index].part];
+    const struct launch_buffer *b = &launch->buffers[launch->same[index].whole];
+    u32 bytes = element_bytes(a->type);
+    const u8 *other = whole + launch->same[index].first * bytes;
+    u64 i = 0;
+    while (i < a->count && memcmp(part + i * bytes, other + i * bytes, bytes) == 0) i++;
+    if (i == a->count) return true;
+    char place[160];
+    launch_place(a, i, place, sizeof place);
+    snprintf(message, message_bytes, "%s is %.9g, but %.9g in %s", place,
+             element_value(a->type, part + i * bytes), element_value(a->type, other + i * bytes),
+             b->name);
     return false;
 }

@@ -16,6 +16,7 @@
 #define LAUNCH_PARAMS_MAX 48
 #define LAUNCH_CASES_MAX 256
 #define LAUNCH_COLUMNS_MAX 16
+#define LAUNCH_SAME_MAX 16
 #define LAUNCH_STATEMENTS_MAX 512
 #define LAUNCH_BUFFER_BYTES_MAX (256u << 20)
 
@@ -50,6 +51,8 @@ struct launch_buffer {
     u8 *written;                      // [bytes] 1 where the reference has written
     bool by_bound;
     f64 absolute, relative;
+    bool has_slack; // the bound of an element is that of the f32 buffer `slack`
+    u32 slack;
 };
 
 struct launch_param {
@@ -81,6 +84,11 @@ struct launch_case {
     u32 power_buffer, power_index, power_active, power_other;
     bool has_complete; // blocks count themselves in this word when they are done (operator count)
     u32 complete_buffer, complete_index;
+    struct {
+        u32 part, whole; // buffers that must hold the same bytes after the last call
+        u64 first;       // from this element of `whole` on
+    } same[LAUNCH_SAME_MAX];
+    u32 n_same;
 };
 
 struct launch_statement {
@@ -112,6 +120,9 @@ void launch_case_free(struct launch_case *launch);
 // (then false is returned). Buffers that need no comparison are fine.
 bool launch_compare(const struct launch_case *launch, u32 index, const u8 *got, char *message,
                     usize message_bytes);
+// The same for statement `same` number `index`, given what a backend left in its two buffers.
+bool launch_compare_same(const struct launch_case *launch, u32 index, const u8 *part,
+                         const u8 *whole, char *message, usize message_bytes);
 // "row 2, element 17" for an element of a buffer.
 void launch_place(const struct launch_buffer *buffer, u64 element, char *text, usize text_bytes);
 

@@ -2,6 +2,7 @@
 // The reference operators as launch files call them: by name, with named arguments, on the expected
 // images. Each adapter checks that the operator stays inside the buffers it is given; what is
 // computed is src/ops/reference.c.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,6 +356,103 @@ static void store_element(enum element type, u8 *at, f64 value) {
     memcpy(at, &bits, element_bytes(type));
 }
 
+// --- gemm in f64, with the bound of the tensor profile ---
+
+// The weights of a row and their magnitudes (of the parts that are added), exact or nearly so.
+static void exact_row(enum dtype type, const u8 *row, u32 k, f64 *value, f64 *magnitude) {
+    const struct dtype_info *info = dtype_lookup(type);
+    struct dtype_group group = {0};
+    for (u32 i = 0; i < k; i++) {
+        u32 e = i % DTYPE_GROUP;
+        if (!info->quantised) {
+            value[i] = type == DTYPE_F16    ? (f64)f16_to_f32(load_u16(row + 2 * (usize)i))
+                       : type == DTYPE_BF16 ? (f64)bf16_to_f32(load_u16(row + 2 * (usize)i))
+                                            : (f64)load_f32(row + 4 * (usize)i);
+            magnitude[i] = fabs(value[i]);
+            continue;
+        }
+        if (e == 0) {
+            dtype_unpack_group(type, row + (usize)(i / info->block_elements) * info->block_bytes,
+                               MIN(k - i, (u32)DTYPE_GROUP), &group);
+        }
+        bool by_16 = type == DTYPE_Q2_K || type == DTYPE_Q3_K || type == DTYPE_Q6_K;
+        f64 factor = 0, minimum = 0;
+        if (info->block_elements == 32) {
+            factor = group.d[e / 32];
+            if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1) minimum = group.m[e / 32];
+        } else {
+            u32 part = e / (by_16 ? 16 : 32);
+            factor = (f64)group.d[0] * group.scale[part];
+            bool has_min = type == DTYPE_Q2_K || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+            if (has_min) minimum = -(f64)group.m[0] * group.min[part];
+        }
+        value[i] = factor * group.q[e] + minimum;
+        magnitude[i] = fabs(factor * group.q[e]) + fabs(minimum);
+    }
+}
+
+// docs/contract.md, section 7: what a sum may lose, as a share of the sum of magnitudes.
+static f64 tensor_share(enum dtype type, u32 k) {
+    f64 eta = 18 * 0x1p-23, steps = 2, rounded = k / 32;
+    if (type == DTYPE_F16) steps = (k + 15) / 16;
+    if (type == DTYPE_BF16) steps = 2 * ((k + 15) / 16);
+    bool once = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0;
+    if (!once) rounded *= type == DTYPE_Q2_K ? 4 : 2;
+    if (!dtype_lookup(type)->quantised) rounded = 0;
+    f64 mma = steps * eta / (1 - steps * eta), gamma = rounded * 0x1p-24 / (1 - rounded * 0x1p-24);
+    return mma + gamma + mma * gamma;
+}
+
+static f64 half_step(u32 output, f64 y) {
+    return output == GEMM_TO_F16 ? fmax(0x1p-11 * fabs(y), 0x1p-25) : 0x1p-24 * fabs(y);
+}
+
+// out = the sum in f64, rounded once; slack = how far a kernel's result may be from that.
+static u32 run_gemm_real(const struct operator_call *call, const struct op_table *ops,
+                         void *scratch) {
+    (void)ops;
+    (void)scratch;
+    u32 rows = number_of(call, "rows"), k = number_of(call, "k"),
+        output = number_of(call, "output");
+    u32 features = number_of(call, "features"), row_bytes = number_of(call, "row_bytes");
+    u32 x_stride = number_of(call, "x_stride"), out_stride = number_of(call, "out_stride");
+    enum dtype type = dtype_of(call);
+    const u8 *weight =
+        image(call, "weight", ELEMENT_U8, extent(features, row_bytes, dtype_row_bytes(type, k)));
+    const u16 *x = image(call, "x", ELEMENT_F16, extent(rows, x_stride, k));
+    const f32 *bias = find(call, "bias") ? image(call, "bias", ELEMENT_F32, features) : NULL;
+    u32 out_type = output == GEMM_TO_F16 ? ELEMENT_F16 : ELEMENT_F32;
+    u8 *out = image(call, "out", out_type, extent(rows, out_stride, features));
+    bool wants_slack = find(call, "slack") != NULL;
+    f32 *slack = wants_slack ? image(call, "slack", ELEMENT_F32, extent(rows, out_stride, features))
+                             : NULL;
+    f64 *value = need(k, sizeof(f64)), *magnitude = need(k, sizeof(f64));
+    for (u32 r = 0; r < features; r++) {
+        exact_row(type, weight + (usize)r * row_bytes, k, value, magnitude);
+        for (u32 t = 0; t < rows; t++) {
+            f64 y = 0, sum = 0;
+            for (u32 i = 0; i < k; i++) {
+                f64 xi = f16_to_f32(x[(usize)t * x_stride + i]);
+                y += value[i] * xi;
+                sum += magnitude[i] * fabs(xi);
+            }
+            f64 bound = (tensor_share(type, k) + 0x1p-40) * sum;
+            usize at = (usize)t * out_stride + r;
+            if (bias != NULL) {
+                y += bias[r];
+                bound += 0x1p-24 * (fabs(y) + bound);
+            }
+            if (output == GEMM_ADD_F32) y += load_f32(out + 4 * at);
+            bound += half_step(output, fabs(y) + bound) + half_step(output, y);
+            store_element(out_type, out + at * element_bytes(out_type), y);
+            if (slack != NULL) slack[at] = (f32)(bound * 1.0000002);
+        }
+    }
+    free(value);
+    free(magnitude);
+    return 0;
+}
+
 static u32 run_convert(const struct operator_call *call, const struct op_table *ops,
                        void *scratch) {
     (void)ops;
@@ -419,6 +517,7 @@ static const struct {
     {"rmsnorm", run_rmsnorm},
     {"quantize_q16", run_quantize},
     {"gemm", run_gemm},
+    {"gemm_real", run_gemm_real},
     {"rope", run_rope},
     {"kv_write", run_kv_write},
     {"attention", run_attention},

@@ -126,6 +126,14 @@ static void check_results(struct machine *machine, const struct launch_case *lau
         }
         if (!launch->refused) check_coverage(machine, buffer, regions[i]);
     }
+    for (u32 i = 0; i < launch->n_same && machine->power_mode == POWER_ON; i++) {
+        char message[240];
+        const u8 *part = regions[launch->same[i].part]->data;
+        const u8 *whole = regions[launch->same[i].whole]->data;
+        if (!launch_compare_same(launch, i, part, whole, message, sizeof message)) {
+            report(machine, REPORT_RESULT, NULL, NULL, "%s", message);
+        }
+    }
 }
 
 // --- runs ---

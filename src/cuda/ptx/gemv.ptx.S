@@ -13,7 +13,9 @@
 // V3. `sums` is the sum32 of the activations (Q4_1, Q5_1, Q4_K, Q5_K) or the sum16 (Q2_K); the
 //     other types do not read it, and any address will do.
 //
-// Barriers: per unit two of a warp, stated at their places; per segment two of the block.
+// gemv_fast.inc has the way of whole units of aligned weights for one token of Q4_0, Q8_0 and Q4_K.
+//
+// Barriers: per unit two or three of a warp, stated at their places; per segment two of the block.
 //
 // kernel gemv_q4_0_1
 //   params: power u64, status u64, weight u64, high u64, low u64, scale u64, sums u64, bias u64,
@@ -21,8 +23,8 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 48, sm_90 56, sm_100 56, sm_120 52
-//   shared: 39172
+//   registers: sm_89 91, sm_90 96, sm_100 96, sm_120 91
+//   shared: 47620
 //   roof: bytes (144 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
@@ -33,7 +35,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 104, sm_90 123, sm_100 123, sm_120 105
+//   registers: sm_89 120, sm_90 138, sm_100 138, sm_120 118
 //   shared: 45316
 //   roof: bytes (144 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -45,7 +47,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 51, sm_90 60, sm_100 60, sm_120 51
+//   registers: sm_89 67, sm_90 75, sm_100 75, sm_120 66
 //   shared: 43268
 //   roof: bytes (160 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -57,7 +59,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 112, sm_90 137, sm_100 137, sm_120 112
+//   registers: sm_89 123, sm_90 151, sm_100 151, sm_120 122
 //   shared: 28804
 //   roof: bytes (160 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -69,7 +71,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 54, sm_90 62, sm_100 62, sm_120 56
+//   registers: sm_89 70, sm_90 78, sm_100 78, sm_120 70
 //   shared: 47364
 //   roof: bytes (176 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -81,7 +83,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 108, sm_90 125, sm_100 125, sm_120 107
+//   registers: sm_89 121, sm_90 140, sm_100 140, sm_120 121
 //   shared: 30852
 //   roof: bytes (176 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -93,7 +95,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 64
-//   registers: sm_89 56, sm_90 64, sm_100 64, sm_120 56
+//   registers: sm_89 71, sm_90 79, sm_100 79, sm_120 71
 //   shared: 26756
 //   roof: bytes (192 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -105,7 +107,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 110, sm_90 137, sm_100 137, sm_120 112
+//   registers: sm_89 127, sm_90 150, sm_100 150, sm_120 127
 //   shared: 32900
 //   roof: bytes (192 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -117,8 +119,8 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 64
-//   registers: sm_89 108, sm_90 116, sm_100 116, sm_120 115
-//   shared: 36996
+//   registers: sm_89 154, sm_90 151, sm_100 151, sm_120 154
+//   shared: 41220
 //   roof: bytes (272 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
@@ -129,7 +131,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 108, sm_90 125, sm_100 125, sm_120 108
+//   registers: sm_89 122, sm_90 144, sm_100 144, sm_120 125
 //   shared: 43140
 //   roof: bytes (272 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -141,7 +143,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 63, sm_90 71, sm_100 64, sm_120 56
+//   registers: sm_89 79, sm_90 80, sm_100 80, sm_120 72
 //   shared: 23812
 //   roof: bytes (84 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -153,7 +155,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 126, sm_90 150, sm_100 147, sm_120 126
+//   registers: sm_89 146, sm_90 164, sm_100 162, sm_120 144
 //   shared: 29956
 //   roof: bytes (84 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -165,7 +167,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 64, sm_90 69, sm_100 64, sm_120 56
+//   registers: sm_89 80, sm_90 92, sm_100 80, sm_120 72
 //   shared: 30468
 //   roof: bytes (110 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -177,7 +179,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 114, sm_90 138, sm_100 128, sm_120 117
+//   registers: sm_89 128, sm_90 153, sm_100 149, sm_120 128
 //   shared: 36612
 //   roof: bytes (110 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -189,8 +191,8 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 56, sm_90 70, sm_100 64, sm_120 56
-//   shared: 39172
+//   registers: sm_89 115, sm_90 116, sm_100 115, sm_120 114
+//   shared: 44164
 //   roof: bytes (144 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 4 bytes; planes 16 bytes; scale, sums, bias 4 bytes; out elements
@@ -201,7 +203,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 116, sm_90 147, sm_100 141, sm_120 118
+//   registers: sm_89 128, sm_90 156, sm_100 158, sm_120 127
 //   shared: 45316
 //   roof: bytes (144 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -213,7 +215,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 64, sm_90 72, sm_100 71, sm_120 64
+//   registers: sm_89 80, sm_90 96, sm_100 89, sm_120 80
 //   shared: 47364
 //   roof: bytes (176 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -225,7 +227,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 128, sm_90 157, sm_100 153, sm_120 127
+//   registers: sm_89 147, sm_90 168, sm_100 159, sm_120 142
 //   shared: 30852
 //   roof: bytes (176 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -237,7 +239,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 64
-//   registers: sm_89 62, sm_90 72, sm_100 63, sm_120 59
+//   registers: sm_89 78, sm_90 92, sm_100 80, sm_120 75
 //   shared: 29060
 //   roof: bytes (210 for 256 weights)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -249,7 +251,7 @@
 //           scale_stride u32, sum_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 64
-//   registers: sm_89 121, sm_90 140, sm_100 128, sm_120 119
+//   registers: sm_89 128, sm_90 152, sm_100 151, sm_120 128
 //   shared: 35204
 //   roof: bytes (210 for 256 weights)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -258,6 +260,7 @@
 #include "blocks.inc"
 #include "rows.inc"
 #include "gemm_output.inc"
+#include "gemv_fast.inc"
 
 MODULE_HEADER
 SHARED_POWER_WORD
@@ -427,6 +430,19 @@ SHARED_POWER_WORD
 #define GROUP_D(at, factor) GET_F16_SCALED(%d, %s_group, at, factor)
 #define GROUP_D_DMIN(at) GET_F16(%d, %s_group, at) GET_F16(%dmin, %s_group, at + 2)
 
+// --- the totals ---
+
+// Loads of group %i_group + n, and its step of the chain.
+#define SUM_LOAD(n)                                   \
+    {                                                 \
+        .reg .u32 %i;                                 \
+        add.u32 %i, %i_group, n;                      \
+        setp.lt.u32 %p_in##n, %i, %n_groups;          \
+        @%p_in##n ld.shared.f32 %value##n, [%s_value + n * ROWS * TOKENS * 4]; \
+        @%p_in##n ld.global.nc.f32 %da##n, [%g_scale + n * 4]; \
+    }
+#define SUM_ADD(n) @%p_in##n fma.rn.f32 %total, %value##n, %da##n, %total;
+
 // --- one unit ---
 
 #define STORE_VALUE(t) st.shared.f32 [%s_value + t * ROWS * 4], %acc##t;
@@ -483,6 +499,14 @@ GROUP_DONE:                                           \
 #define FORM_INIT INIT_F32
 #define FORM_BLOCK BLOCK_D
 #define FORM_VALUE VALUE_G
+#define FAST_ROW(row) FAST_ROW_Q4_0(row)
+#define FAST_STRIDE 576
+#define FAST_STAGE PAIR_STAGE
+#define FAST_CHUNKS COPY_4(0) COPY_TAIL(4)
+#define FAST_TAIL 4
+#define FAST_PREPARE(i_unit, p_fast) FAST_ACTIVATIONS(i_unit, p_fast)
+#define FAST_PLACE FAST_PLACE_D(18)
+#define FAST_CHAIN(s_slot) FAST_CHAIN_PAIRS(F32_1_16)
 #define KERNEL gemv_q4_0_1
 #define WARPS 4
 #define THREADS 128
@@ -490,7 +514,17 @@ GROUP_DONE:                                           \
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
+#define STAGE_BYTES 8448 // WARPS * FAST_STAGE
 #include "gemv.inc"
+#undef STAGE_BYTES
+#undef FAST_ROW
+#undef FAST_STRIDE
+#undef FAST_STAGE
+#undef FAST_CHUNKS
+#undef FAST_TAIL
+#undef FAST_PREPARE
+#undef FAST_PLACE
+#undef FAST_CHAIN
 #undef KERNEL
 #undef WARPS
 #undef THREADS
@@ -679,6 +713,14 @@ GROUP_DONE:                                           \
 #define FORM_INIT INIT_F32
 #define FORM_BLOCK BLOCK_D
 #define FORM_VALUE VALUE_G
+#define FAST_ROW(row) FAST_ROW_Q8_0(row)
+#define FAST_STRIDE 1088
+#define FAST_STAGE PAIR_STAGE
+#define FAST_CHUNKS COPY_4(0) COPY_4(4) COPY_TAIL(8)
+#define FAST_TAIL 4
+#define FAST_PREPARE(i_unit, p_fast) FAST_ACTIVATIONS(i_unit, p_fast)
+#define FAST_PLACE FAST_PLACE_D(34)
+#define FAST_CHAIN(s_slot) FAST_CHAIN_PAIRS(F32_ONE)
 #define KERNEL gemv_q8_0_1
 #define WARPS 2
 #define THREADS 64
@@ -686,7 +728,17 @@ GROUP_DONE:                                           \
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
+#define STAGE_BYTES 4224 // WARPS * FAST_STAGE
 #include "gemv.inc"
+#undef STAGE_BYTES
+#undef FAST_ROW
+#undef FAST_STRIDE
+#undef FAST_STAGE
+#undef FAST_CHUNKS
+#undef FAST_TAIL
+#undef FAST_PREPARE
+#undef FAST_PLACE
+#undef FAST_CHAIN
 #undef KERNEL
 #undef WARPS
 #undef THREADS
@@ -826,14 +878,36 @@ GROUP_DONE:                                           \
 #define FORM_INIT INIT_F32_MIN
 #define FORM_BLOCK BLOCK_SC_MN
 #define FORM_VALUE VALUE_MIN
+#define FAST_ROW(row) FAST_ROW_Q4_K(row)
+#define FAST_STRIDE 592
+#define FAST_STAGE SUM_STAGE
+#define FAST_CHUNKS COPY_4(0) COPY_TAIL(4)
+#define FAST_TAIL 4
+#define FAST_PREPARE(i_unit, p_fast) FAST_ACTIVATIONS(i_unit, p_fast) FAST_SUMS(i_unit, p_fast)
+#define FAST_PLACE FAST_PLACE_Q4_K
+#define FAST_CHAIN(s_slot) add.u32 %s_head, %s_head, s_slot; FAST_CHAIN_Q4_K
 #define KERNEL gemv_q4_k_1
 #define WARPS 4
 #define THREADS 128
-#define RING_BYTES 37120 // WARPS * SLOTS * SLOT_BYTES
+#define RING_BYTES 37888 // WARPS * SLOTS * SLOT_BYTES
+#undef SLOT_BYTES
+#define SLOT_BYTES (ROWS * FAST_STRIDE)
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
+#define STAGE_BYTES 4224 // WARPS * FAST_STAGE
 #include "gemv.inc"
+#undef SLOT_BYTES
+#define SLOT_BYTES (ROWS * ROW_WORDS * 4)
+#undef STAGE_BYTES
+#undef FAST_ROW
+#undef FAST_STRIDE
+#undef FAST_STAGE
+#undef FAST_CHUNKS
+#undef FAST_TAIL
+#undef FAST_PREPARE
+#undef FAST_PLACE
+#undef FAST_CHAIN
 #undef KERNEL
 #undef WARPS
 #undef THREADS

@@ -8,6 +8,8 @@
 // to s_values[group of the segment][token][row]; after a barrier one thread per (row, token) adds
 // them in ascending order. A segment is 64 groups, then the next.
 //
+// Whole units of aligned weights for one token come through shared memory: gemv_float_fast.inc.
+//
 // G1. An element past k is no step of a chain. No result depends on TOKENS or n_tokens.
 // G2. The kernels of four tokens take any number of them, four to a block; they read the weights
 //     once for each four, which suits decoding and short prompts.
@@ -17,8 +19,8 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 29, sm_90 29, sm_100 29, sm_120 29
-//   shared: 2052
+//   registers: sm_89 82, sm_90 79, sm_100 80, sm_120 82
+//   shared: 34820
 //   roof: bytes (2 a weight)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 2 bytes; x rows 16 bytes; bias 4 bytes; out elements
@@ -28,7 +30,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 48, sm_90 40, sm_100 40, sm_120 48
+//   registers: sm_89 48, sm_90 48, sm_100 48, sm_120 48
 //   shared: 8196
 //   roof: bytes (2 a weight)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -39,8 +41,8 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 29, sm_90 29, sm_100 29, sm_120 29
-//   shared: 2052
+//   registers: sm_89 82, sm_90 79, sm_100 80, sm_120 82
+//   shared: 34820
 //   roof: bytes (2 a weight)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 2 bytes; x rows 16 bytes; bias 4 bytes; out elements
@@ -50,7 +52,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 48, sm_90 40, sm_100 40, sm_120 48
+//   registers: sm_89 48, sm_90 48, sm_100 48, sm_120 48
 //   shared: 8196
 //   roof: bytes (2 a weight)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
@@ -61,8 +63,8 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 1)
 //   block: 128
-//   registers: sm_89 32, sm_90 32, sm_100 32, sm_120 32
-//   shared: 2052
+//   registers: sm_89 73, sm_90 80, sm_100 73, sm_120 72
+//   shared: 34820
 //   roof: bytes (4 a weight)
 //   index map: affine; token 1 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 4 bytes; x rows 16 bytes; bias 4 bytes; out elements
@@ -72,13 +74,14 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 8), ceil(n_tokens / 4)
 //   block: 128
-//   registers: sm_89 48, sm_90 38, sm_100 38, sm_120 48
+//   registers: sm_89 48, sm_90 44, sm_100 44, sm_120 48
 //   shared: 8196
 //   roof: bytes (4 a weight)
 //   index map: affine; token 4 * ctaid.y + tid / 8, feature 8 * ctaid.x + tid mod 8; tails by both
 //   aligned: weight 4 bytes; x rows 16 bytes; bias 4 bytes; out elements
 #include "macros.inc"
 #include "gemm_output.inc"
+#include "gemv_float_fast.inc"
 
 MODULE_HEADER
 SHARED_POWER_WORD
@@ -89,6 +92,16 @@ SHARED_POWER_WORD
 
 #define TOKENS_1(M) M(0)
 #define TOKENS_4(M) M(0) M(1) M(2) M(3)
+
+// The value of group %i_group + n of the segment, and its step of the total.
+#define SUM_LOAD(n)                                   \
+    {                                                 \
+        .reg .u32 %i;                                 \
+        add.u32 %i, %i_group, n;                      \
+        setp.lt.u32 %p_in##n, %i, %n_end;             \
+        @%p_in##n ld.shared.f32 %value##n, [%s_value + n * ROWS * TOKENS * 4]; \
+    }
+#define SUM_ADD(n) @%p_in##n add.rn.f32 %total, %total, %value##n;
 
 #define ACC_ZERO(t) mov.f32 %acc##t, F32_ZERO;
 #define STORE_VALUE(t) st.shared.f32 [%s_value + t * ROWS * 4], %acc##t;
@@ -179,7 +192,11 @@ SHARED_POWER_WORD
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
+#define FAST_CHUNK(c) FAST_CHUNK_HALVES(c, WIDEN_F16)
+#define RING_BYTES 32768 // 4 warps * RING_STAGES << STAGE_SHIFT
 #include "gemv_float.inc"
+#undef FAST_CHUNK
+#undef RING_BYTES
 #undef KERNEL
 #undef TOKENS
 #undef FOR_TOKENS
@@ -206,7 +223,11 @@ SHARED_POWER_WORD
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
+#define FAST_CHUNK(c) FAST_CHUNK_HALVES(c, WIDEN_BF16)
+#define RING_BYTES 32768 // 4 warps * RING_STAGES << STAGE_SHIFT
 #include "gemv_float.inc"
+#undef FAST_CHUNK
+#undef RING_BYTES
 #undef KERNEL
 #undef TOKENS
 #undef FOR_TOKENS
@@ -233,7 +254,11 @@ SHARED_POWER_WORD
 #define TOKENS 1
 #define FOR_TOKENS TOKENS_1
 #define VALUES_BYTES 2048 // SEGMENT_GROUPS * TOKENS * ROWS * 4
+#define FAST_CHUNK(c) FAST_CHUNK_F32(c)
+#define RING_BYTES 32768 // 4 warps * RING_STAGES << STAGE_SHIFT
 #include "gemv_float.inc"
+#undef FAST_CHUNK
+#undef RING_BYTES
 #undef KERNEL
 #undef TOKENS
 #undef FOR_TOKENS
