@@ -153,7 +153,6 @@ static enum sov_status stage_next(struct recorder *r, struct item *item, bool *s
     if (status != SOV_OK || found) return status;
     struct rowm_record_info info;
     if (!rowm_find_available(r->rowm, owner, &before)) {
-
         return fault_set(&item->fault, SOV_ERR_STATE,
                          "sequence %016llx has no open checkpoint in this store", owner);
     }
@@ -390,9 +389,11 @@ static enum sov_status finish(void *context, const struct checkpoint_id *id, str
     enum sov_status status = recorder_check(r, fault);
     if (status != SOV_OK) return status;
     struct item *item = item_make(id, (struct str){0}, bytes, fault);
-    if (item == NULL) return SOV_ERR_MEMORY;
+    if (item == NULL) {
+        if (r->refused_here.status == SOV_OK) r->refused_here = *fault; // an end that is missing
+        return SOV_ERR_MEMORY;
+    }
     item->state = ABANDONED; // nobody asks
-
     push(r, item);
     return SOV_OK;
 }
