@@ -13,6 +13,7 @@
 
 #define REQUEST_TXID_TAG "sov-rtx seqr v1"
 #define CHECKPOINT_TXID_TAG "sov-rtx seqc v1"
+#define ITEM_UNIT_BYTES 4096ull // an item has pages of its own, and counts as what they take
 
 struct sha256_digest recorder_request_txid(u64 sequence_id) {
     u8 bytes[sizeof REQUEST_TXID_TAG - 1 + 8];
@@ -71,6 +72,7 @@ static void item_free(struct item *item) { platform_memory_unmap(item, (usize)it
 static struct item *item_make(const struct checkpoint_id *id, struct str request, struct str bytes,
                               struct sov_fault *fault) {
     u64 total = sizeof(struct item) + request.len + bytes.len;
+    total = (total + ITEM_UNIT_BYTES - 1) / ITEM_UNIT_BYTES * ITEM_UNIT_BYTES;
     struct item *item = platform_memory_map((usize)total);
     if (item == NULL) {
         (void)fault_set(fault, SOV_ERR_MEMORY, "record: %llu bytes are not to be had", total);
