@@ -5,6 +5,7 @@ store cannot be had or breaks."""
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -381,6 +382,20 @@ def test_reader_that_goes_away(tmp_path):
 
 
 # --- stores that cannot be had, and that break ---
+
+@pytest.mark.parametrize("program", ["sov", "sov-static"])
+def test_longest_file(program, small, tmp_path):
+    """A limit of file sizes (ulimit -f) is an error that is told, not a signal that ends the run."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+    store = tmp_path / "store"
+    done = sov.call("run", "-m", small, "-p", "ab", "-n", 3, "--store", store,
+                    program=sov.BUILD / program, preexec_fn=limit)
+    assert done.returncode == 1 and b"EFBIG (file too large)" in done.stderr, done
+    assert str(store).encode() in done.stderr
+    sov.succeed("verify", store)
+
 
 def test_in_use(small, tmp_path):
     with subprocess.Popen([sov.SOV, "batch", "-m", small, "-", "--store", tmp_path / "s"],

@@ -78,6 +78,7 @@ void platform_float_control(void) {
 
 int main(int argc, char **argv, char **environment) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     platform_float_control();
     struct platform_start start = {
         .n_args = (u32)argc,

@@ -239,6 +239,7 @@ struct linux_sigaction {
 #define SIGUSR2 12
 #define SIGPIPE 13
 #define SIGTERM 15
+#define SIGXFSZ 25
 #define SIG_DFL NULL
 #define SIG_IGN ((void (*)(int))1)
 #define SIG_BLOCK 0
@@ -271,9 +272,11 @@ void platform_float_control(void) {
 
 _Noreturn void linux_main(const u64 *stack) {
     platform_float_control();
-    // A reader that goes away is an error of the write (EPIPE), not the end of the program.
+    // A reader that goes away (EPIPE) and a file as long as may be (EFBIG) are errors of the write,
+    // not the end of the program.
     const struct linux_sigaction ignored = {.handler = SIG_IGN};
     call_rt_sigaction(SIGPIPE, &ignored);
+    call_rt_sigaction(SIGXFSZ, &ignored);
     u32 n_args = (u32)stack[0];
     struct platform_start start = {
         .n_args = n_args,

@@ -13,6 +13,7 @@
 
 #define REQUEST_TXID_TAG "sov-rtx seqr v1"
 #define CHECKPOINT_TXID_TAG "sov-rtx seqc v1"
+#define ITEM_UNIT_BYTES 4096ull // an item has pages of its own, and counts as what they take
 
 struct sha256_digest recorder_request_txid(u64 sequence_id) {
     u8 bytes[sizeof REQUEST_TXID_TAG - 1 + 8];
@@ -71,6 +72,7 @@ static void item_free(struct item *item) { platform_memory_unmap(item, (usize)it
 static struct item *item_make(const struct checkpoint_id *id, struct str request, struct str bytes,
                               struct sov_fault *fault) {
     u64 total = sizeof(struct item) + request.len + bytes.len;
+    total = (total + ITEM_UNIT_BYTES - 1) / ITEM_UNIT_BYTES * ITEM_UNIT_BYTES;
     struct item *item = platform_memory_map((usize)total);
     if (item == NULL) {
         (void)fault_set(fault, SOV_ERR_MEMORY, "record: %llu bytes are not to be had", total);
@@ -153,7 +155,6 @@ static enum sov_status stage_next(struct recorder *r, struct item *item, bool *s
     if (status != SOV_OK || found) return status;
     struct rowm_record_info info;
     if (!rowm_find_available(r->rowm, owner, &before)) {
-
         return fault_set(&item->fault, SOV_ERR_STATE,
                          "sequence %016llx has no open checkpoint in this store", owner);
     }
@@ -390,9 +391,11 @@ static enum sov_status finish(void *context, const struct checkpoint_id *id, str
     enum sov_status status = recorder_check(r, fault);
     if (status != SOV_OK) return status;
     struct item *item = item_make(id, (struct str){0}, bytes, fault);
-    if (item == NULL) return SOV_ERR_MEMORY;
+    if (item == NULL) {
+        if (r->refused_here.status == SOV_OK) r->refused_here = *fault; // an end that is missing
+        return SOV_ERR_MEMORY;
+    }
     item->state = ABANDONED; // nobody asks
-
     push(r, item);
     return SOV_OK;
 }

@@ -14,9 +14,8 @@
 //     SOV_ERR_INTEGRITY with others. A request that is there already is SOV_ERR_STATE: it is
 //     resumed, not begun again.
 // R5. Refusing one item leaves the others alone. A failure of the store (a full disk, a failed
-// sync)
-//     ends recording for good: everything not durable by then fails with it, and so does whatever
-//     comes later.
+//     sync) ends recording for good: everything not durable by then fails with it, and so does
+//     whatever comes later.
 #pragma once
 #include "record/checkpoint.h"
 #include "record/rowm.h"
