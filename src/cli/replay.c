@@ -51,8 +51,8 @@ static const char *place_name(enum replay_place place) {
 // What may have brought a difference about. The model is known to be the same: its digest is.
 static const char *likely_cause(const struct replay_run *x, const struct replay_difference *d) {
     if (x->has_other_contract) {
-        return "another numeric profile: a session of this store was recorded under another contract "
-               "than this program's";
+        return "another numeric profile: a session of this store was recorded under another "
+               "contract than this program's";
     }
     switch (d->place) {
     case PLACE_ORIGIN:
