@@ -227,6 +227,32 @@ static void a_lock_is_for_one(void) {
     platform_close(second);
 }
 
+// The same for two looks at one file; another size, inode or time where it is another one, or was
+// changed.
+static void files_have_an_identity(void) {
+    struct platform_identity first, again, changed, other;
+    struct sov_fault fault = {0};
+    int descriptor = open_or_fail(PLATFORM_OPEN_CREATE), second = -1, elsewhere = -1;
+    u64 now = platform_wall_ns();
+    CHECK(platform_write(descriptor, "0123", 4, &fault) == SOV_OK);
+    CHECK(platform_file_identity(descriptor, &first) && first.bytes == 4);
+    CHECK(first.modified_ns < now + 60000000000ull && first.modified_ns + 60000000000ull > now);
+    CHECK(platform_open(scratch_path, PLATFORM_OPEN_READ, &second, &fault) == SOV_OK);
+    CHECK(platform_file_identity(second, &again));
+    CHECK(memcmp(&first, &again, sizeof first) == 0);
+    platform_sleep(20000000); // more than a tick of the file system's clock
+    CHECK(platform_write_at(descriptor, 0, "x", 1, &fault) == SOV_OK);
+    CHECK(platform_file_identity(second, &changed));
+    CHECK(changed.inode == first.inode && changed.device == first.device && changed.bytes == 4);
+    CHECK(changed.modified_ns > first.modified_ns && changed.changed_ns > first.changed_ns);
+    CHECK(platform_open("Makefile", PLATFORM_OPEN_READ, &elsewhere, &fault) == SOV_OK);
+    CHECK(platform_file_identity(elsewhere, &other) && other.inode != first.inode);
+    platform_close(descriptor);
+    platform_close(second);
+    platform_close(elsewhere);
+    CHECK(!platform_file_identity(999, &other));
+}
+
 static void sleeping_takes_time(void) {
     u64 begin = platform_monotonic_ns();
     platform_sleep(3000000);
@@ -637,6 +663,7 @@ static const struct test_case cases[] = {
     {"files_are_appended_read_anywhere_and_cut", files_are_appended_read_anywhere_and_cut},
     {"a_lock_is_for_one", a_lock_is_for_one},
     {"files_are_updated_synced_and_renamed", files_are_updated_synced_and_renamed},
+    {"files_have_an_identity", files_have_an_identity},
     {"sleeping_takes_time", sleeping_takes_time},
     {"files_are_mapped", files_are_mapped},
     {"memory_is_zeroed_aligned_and_counted", memory_is_zeroed_aligned_and_counted},
