@@ -62,10 +62,10 @@ static const struct command commands[] = {
      "Verifies the store, then runs every recorded request again from prompt, parameters\n"
      "and seed, and compares all that the record has of it: tokens, digests of K and V in\n"
      "every layer, the event chain, the end. No recorded token is used. Backend,\n"
-     "threads, chunks, kernels and sequences at once may differ from those of the recorded run. The\n"
-     "first difference of a sequence is named, with its likely cause. Exit code 4:\n"
-     "something differs, or the store does not verify; 3: not checkable here (another\n"
-     "model, a model that is missing, commitments in the place of tokens).\n\n"
+     "threads, chunks, kernels and sequences at once may differ from those of the\n"
+     "recorded run. The first difference of a sequence is named, with its likely cause.\n"
+     "Exit code 4: something differs, or the store does not verify; 3: not checkable here\n"
+     "(another model, a model that is missing, commitments in the place of tokens).\n\n"
      "example:\n"
      "  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-5b0e91c7 -m MODEL\n",
      cli_replay},
