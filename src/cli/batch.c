@@ -464,9 +464,11 @@ static void print_figures(const struct batch *b) {
     f64 seconds = seconds_since(b->begin_ns);
     output_format(&err,
                   "%s%llu requests, %llu errors; prompts %llu tokens, answers %llu tokens, "
-                  "%.1f s, %.1f tokens/s\n",
+                  "%.1f s, %.1f tokens/s",
                   b->shows ? "\r\033[K" : "", b->n_requests, b->n_errors, b->n_prompt_tokens,
                   b->n_tokens, seconds, seconds > 0 ? (f64)b->n_tokens / seconds : 0.0);
+    session_put_device(b->session, &err);
+    output_put(&err, STR("\n"));
     struct engine_statistics e = engine_statistics_of(b->session->engine);
     output_format(&err, "%llu steps, %llu swaps (%llu to memory), %llu prompt tokens shared\n",
                   e.n_steps, e.n_swaps, e.n_spills, e.n_shared_tokens);

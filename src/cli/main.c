@@ -11,18 +11,15 @@ static const struct command commands[] = {
      "this order (llama.cpp applies the temperature last). End tokens are never shown, nor are\n"
      "stop strings and what follows them. --json prints one object: prompt_tokens (ids), tokens\n"
      "(ids of the answer without an end token, but with those that hold a stop string), text,\n"
-     "logprobs when asked for, finish_reason (stop, length or cancelled), seed, record, timings.\n"
-     "Ctrl-C ends the answer; the exit code is 130 then.\n\n"
-     "What is generated is recorded (sov log); the store's head, receipt and path are told at\n"
-     "the end. An answer that a signal ended can be finished by sov resume.\n\n"
+     "logprobs when asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C\n"
+     "ends the answer; the exit code is 130 then.\n\n"
      "example:\n"
      "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
      cli_run},
     {"chat", "talk with a chat model", "chat -m MODEL [--system TEXT] [options]",
      "On a terminal the line can be edited (arrows, Ctrl-A E U K W, up and down for earlier\n"
      "lines); Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands. Without a terminal\n"
-     "every line of stdin is one message. The KV cache of the conversation is kept. Each answer\n"
-     "is a sequence of the record (sov log).\n\n"
+     "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
      "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
      cli_chat},
     {"batch", "answer a file of requests, many at once",
@@ -33,9 +30,7 @@ static const struct command commands[] = {
      "from the id. Out come, in order of completion: id, tokens, text, finish_reason, usage,\n"
      "seed, digest (of the sequence's last event), logprobs when asked for. The bytes for a\n"
      "request do not depend on what else runs. OpenAI's batch lines (custom_id, url, body) are\n"
-     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n"
-     "All requests of a file are recorded before the first one runs, those of a pipe as they\n"
-     "come. A store takes an id once: what a crash or a signal left is finished by sov resume.\n\n"
+     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n\n"
      "example:\n"
      "  echo '{\"id\":1,\"prompt\":\"Once upon a\",\"max_tokens\":20}' | sov batch -m MODEL -\n",
      cli_batch},
@@ -61,11 +56,11 @@ static const struct command commands[] = {
      "replay STORE -m MODEL [--sequence ID] [--json] [options]",
      "Verifies the store, then runs every recorded request again from prompt, parameters\n"
      "and seed, and compares all that the record has of it: tokens, digests of K and V in\n"
-     "every layer, the event chain, the end. No recorded token is used. Backend,\n"
-     "threads, chunks, kernels and sequences at once may differ from those of the\n"
-     "recorded run. The first difference of a sequence is named, with its likely cause.\n"
-     "Exit code 4: something differs, or the store does not verify; 3: not checkable here\n"
-     "(another model, a model that is missing, commitments in the place of tokens).\n\n"
+     "every layer, the event chain, the end. No recorded token is used. Backend, threads,\n"
+     "chunks, kernels and sequences at once may differ from those of the recorded run. The\n"
+     "first difference of a sequence is named, with its likely cause. Exit code 4:\n"
+     "something differs, or the store does not verify; 3: not checkable here (another\n"
+     "model, a model that is missing, commitments in the place of tokens).\n\n"
      "example:\n"
      "  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-5b0e91c7 -m MODEL\n",
      cli_replay},
@@ -163,13 +158,23 @@ int cli_version(const struct command *command, const struct platform_start *star
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
+    char card[ENGINE_CARD_BYTES];
+    struct sov_fault fault = {0};
+    bool has_card = engine_find_card(start, card, &fault) == SOV_OK;
+    struct str found = str_from_z(has_card ? card : fault.message);
     if (json) {
-        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n",
-                      SOV_VERSION, __VERSION__, cpu_level_name(cpu_level()));
+        output_format(&out,
+                      "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\",\"%s\":", SOV_VERSION,
+                      __VERSION__, cpu_level_name(cpu_level()), has_card ? "card" : "no_card");
+        output_json_string(&out, found);
+        output_put(&out, STR("}\n"));
         return output_finish(&out);
     }
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
                   cpu_level_name(cpu_level()));
+    output_format(&out, has_card ? "card: " : "no card: ");
+    output_put_utf8(&out, found);
+    output_put(&out, STR("\n"));
     return output_finish(&out);
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators 4, 5 and 6 in the profile `tensor` (docs/contract.md, section 11): f16 activations times
-// weights read in place, by mma.sync.m16n8k16 with f32 accumulation. Weights are the A operand (16
-// rows), tokens the B operand (8). F16 weights enter as they are; BF16 weights meet an activation
-// that is split into two bf16 numbers; quantised weights become f16 integers in registers, exactly,
-// and scales multiply the f32 sums of their block.
+// Operators 4, 5 and 6 in the profile `tensor` (docs/contract.md, section 11): f16 activations
+// times weights read in place, by mma.sync.m16n8k16 with f32 accumulation. Weights are the A
+// operand (16 rows), tokens the B operand (8). F16 weights enter as they are; BF16 weights meet an
+// activation that is split into two bf16 numbers; quantised weights become f16 integers in
+// registers, exactly, and scales multiply the f32 sums of their block.
 //
 // T1. Each output is one chain over ascending k, the same in both kernels of a type and whatever
 //     the number of tokens and the place of a row: bytes of a row do not depend on the batch.
 // T2. Every matrix instruction of a type takes the same elements in the same slots. Of quantised
 //     weights slots 2t, 2t + 1, 2t + 8, 2t + 9 of 16 are the elements 4t .. 4t + 3, which are one
 //     word of the raw bytes; of 16-bit weights slot i is element i.
-// T3. Weights begin at a multiple of 16 bytes. Rows of F16 and BF16 do too, and k is a multiple of 8;
-//     rows of quantised weights stand at any even address. Nothing behind a tensor is read: what lies
-//     behind the end of a row is 0 in shared memory, and adds nothing to a sum.
+// T3. Weights begin at a multiple of 16 bytes. Rows of F16 and BF16 do too, and k is a multiple of
+//     8; rows of quantised weights stand at any even address. Nothing behind a tensor is read: what
+//     lies behind the end of a row is 0 in shared memory, and adds nothing to a sum.
 //
 // gemm_tensor_T is for many tokens, gemm_tensor_T_8 for up to about 16.
 //
@@ -76,7 +76,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 116, sm_90 96, sm_100 96, sm_120 121
+//   registers: sm_89 107, sm_90 94, sm_100 96, sm_120 115
 //   shared: 34308
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -98,7 +98,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 152, sm_90 153, sm_100 151, sm_120 159
+//   registers: sm_89 137, sm_90 133, sm_100 135, sm_120 142
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -120,7 +120,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 124, sm_90 119, sm_100 118, sm_120 131
+//   registers: sm_89 116, sm_90 113, sm_100 114, sm_120 121
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -142,7 +142,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 164, sm_90 155, sm_100 155, sm_120 165
+//   registers: sm_89 143, sm_90 144, sm_100 146, sm_120 156
 //   shared: 46596
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -164,7 +164,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 155, sm_90 124, sm_100 124, sm_120 161
+//   registers: sm_89 131, sm_90 121, sm_100 122, sm_120 135
 //   shared: 39428
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -186,7 +186,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 176, sm_90 178, sm_100 176, sm_120 181
+//   registers: sm_89 211, sm_90 212, sm_100 212, sm_120 216
 //   shared: 28164
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -197,7 +197,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 128), ceil(n_tokens / 64)
 //   block: 128
-//   registers: sm_89 221, sm_90 215, sm_100 221, sm_120 255
+//   registers: sm_89 221, sm_90 183, sm_100 233, sm_120 253
 //   shared: 34820
 //   roof: operations
 //   index map: affine; a permutation of blocks (TILE_OF_BLOCK), then row thread, tokens in a loop
@@ -208,7 +208,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 152, sm_90 128, sm_100 128, sm_120 155
+//   registers: sm_89 146, sm_90 146, sm_100 146, sm_120 154
 //   shared: 28164
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -230,7 +230,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 157, sm_90 128, sm_100 128, sm_120 161
+//   registers: sm_89 131, sm_90 128, sm_100 128, sm_120 137
 //   shared: 34308
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -252,7 +252,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 155, sm_90 144, sm_100 144, sm_120 159
+//   registers: sm_89 141, sm_90 140, sm_100 141, sm_120 146
 //   shared: 40452
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -274,7 +274,7 @@
 //           features u32, n_tokens u32, x_stride u32, out_stride u32, output u32
 //   grid: ceil(features / 16), ceil(n_tokens / 8)
 //   block: 128
-//   registers: sm_89 183, sm_90 168, sm_100 168, sm_120 191
+//   registers: sm_89 164, sm_90 168, sm_100 168, sm_120 173
 //   shared: 46596
 //   roof: bytes of weights
 //   index map: affine; feature 16 * ctaid.x + g + 8 r, token 8 * ctaid.y + 2 t + a
@@ -333,8 +333,8 @@ SHARED_POWER_WORD
 // other three. (A bf16 is the upper half of an f32.) The sum takes the high part's products, then
 // the low part's, 16 elements at a time.
 #define MMA_BF16(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
-    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {d0, d1, d2, d3}, {a0, a1, a2, a3}, {b0, b1}, \
-        {d0, d1, d2, d3};
+    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {d0, d1, d2, d3}, {a0, a1, a2, a3}, \
+        {b0, b1}, {d0, d1, d2, d3};
 #define SPLIT_HALVES(high, low, x)                    \
     {                                                 \
         .reg .b16 %x0, %x1;                           \
@@ -544,7 +544,8 @@ SHARED_POWER_WORD
         SUM_SECOND(i, x2, x3, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3) \
         KEEP(i, d, d)
 #define CHAIN_D(i)                                    \
-        FMA_ROWS(%d##i##_0, %d##i##_1, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%d##i##_0, %d##i##_1, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3, \
+                 %c0, %c1, %c2, %c3)
 #define DECLARE_DM(i) DECLARE_D(i) .reg .f32 %m##i##_<2>, %o##i##_<2>;
 #define SUMS_DM(i, x0, x1, x2, x3)                    \
         SUMS_D(i, x0, x1, x2, x3)                     \
@@ -554,7 +555,8 @@ SHARED_POWER_WORD
         KEEP(i, m, m)
 #define CHAIN_DM(i)                                   \
         CHAIN_D(i)                                    \
-        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, \
+                 %c0, %c1, %c2, %c3)
 #define DECLARE_D16(i) DECLARE_D(i) .reg .f32 %r##i##_<4>, %e##i##_<2>;
 #define SUMS_D16(i, x0, x1, x2, x3)                   \
         SUM_FIRST(i, x0, x1)                          \
@@ -563,7 +565,8 @@ SHARED_POWER_WORD
         KEEP(i, d, d)                                 \
         KEEP(i, e, e)
 #define CHAIN_E(i)                                    \
-        FMA_ROWS(%e##i##_0, %e##i##_1, %r##i##_0, %r##i##_1, %r##i##_2, %r##i##_3, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%e##i##_0, %e##i##_1, %r##i##_0, %r##i##_1, %r##i##_2, %r##i##_3, \
+                 %c0, %c1, %c2, %c3)
 #define CHAIN_D16(i) CHAIN_D(i) CHAIN_E(i)
 #define DECLARE_D16M(i)                               \
     DECLARE_D16(i) .reg .f32 %m##i##_<2>, %n##i##_<2>, %o##i##_<2>, %u##i##_<2>;
@@ -578,12 +581,15 @@ SHARED_POWER_WORD
         KEEP(i, n, n)
 #define CHAIN_D16M(i)                                 \
         CHAIN_D(i)                                    \
-        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, %c0, %c1, %c2, %c3) \
+        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, \
+                 %c0, %c1, %c2, %c3) \
         CHAIN_E(i)                                    \
-        FMA_ROWS(%n##i##_0, %n##i##_1, %u##i##_0, %u##i##_1, %u##i##_0, %u##i##_1, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%n##i##_0, %n##i##_1, %u##i##_0, %u##i##_1, %u##i##_0, %u##i##_1, \
+                 %c0, %c1, %c2, %c3)
 
 // Orders nothing: ptxas moves nothing past it, and so keeps fewer sums alive, which would spill.
 #define FENCE bar.warp.sync WARP_ALL;
+#define TILE_FENCE FENCE // between the halves of a warp's tiles
 
 #define BLOCKS_PER_SM 2
 #define COPIES_4(M) M(0) M(1) M(2) M(3)
@@ -1038,9 +1044,13 @@ SHARED_POWER_WORD
 #define RAW_SLOTS_BYTES 18432
 #define SLOTS_BYTES 34816
 #define FOR_CHUNKS COPIES_8
+#undef TILE_FENCE
+#define TILE_FENCE // with it, ptxas for sm_120 spills
 #define KERNEL gemm_tensor_q3_k
 #include "gemm_tensor_blocks.inc"
 #undef KERNEL
+#undef TILE_FENCE
+#define TILE_FENCE FENCE
 #define SMALL_CHUNKS 8
 #define SMALL_ROW 144
 #define SMALL_SLOT 2304
