@@ -18,6 +18,8 @@ from test_replay import replay, requests, small_model
 
 SEED = 20267
 TIMEOUT = 120
+FRAME_BYTES = 4 + 153 + 8  # of a spool: docs/events.md
+SPOOL_TAG_BYTES = 16
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def test_batch_stopped_by_a_signal(case, tmp_path):
     """Ctrl-C: nothing has ended, a suspension of each sequence is recorded; resumed from there."""
     base = tmp_path / "stopped"
     process = case.batch(base)
-    time.sleep(case.seconds / 2)
+    assert wait_for_events(process, base, len(case.events) // 3)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=TIMEOUT)
     assert process.returncode in (0, 130)
@@ -171,21 +173,26 @@ def test_batch_stopped_by_a_signal(case, tmp_path):
     assert total["same"] == case.n and total["different"] == 0
 
 
+def wait_for_events(process, base, n):
+    """Until the run has published so many; all requests are recorded then. False: it ended before."""
+    spool = base.with_name(base.name + ".spool")
+    while process.poll() is None:
+        if spool.exists() and spool.stat().st_size > SPOOL_TAG_BYTES + n * FRAME_BYTES:
+            return True
+        time.sleep(0.002)
+    return False
+
+
 def interrupted(case, base):
-    """A store with something left to do."""
-    for share in (0.5, 0.35, 0.2, 0.1, 0.05):
-        process = case.batch(base)
-        time.sleep(case.seconds * share)
-        process.kill()
-        process.communicate()
-        found = json.loads(sov.succeed("verify", base, "--json").stdout)["available"] \
-            if is_recorded(case, base) else 0
-        if found > 0:
-            return base
-        for name in (base / "log", base / "lock"):
-            name.unlink(missing_ok=True)
-        base.with_name(base.name + ".spool").unlink(missing_ok=True)
-    pytest.skip("this machine is too uneven: no run could be interrupted")
+    """A store with something left to do, and something done."""
+    process = case.batch(base)
+    assert wait_for_events(process, base, len(case.events) // 2)
+    process.kill()
+    process.communicate()
+    assert is_recorded(case, base)
+    if json.loads(sov.succeed("verify", base, "--json").stdout)["available"] == 0:
+        pytest.skip("this machine is too uneven: the run had ended")
+    return base
 
 
 def test_interrupted_sequences_replay_as_far_as_they_go(case, tmp_path):
@@ -211,10 +218,6 @@ def test_resuming_again_changes_nothing(case, tmp_path):
     assert (base / "log").read_bytes() == log
     assert base.with_name("s.resumed").read_bytes() == out
     assert sov.succeed("resume", base, "-m", case.model).stdout == out
-
-
-FRAME_BYTES = 4 + 153 + 8  # docs/events.md
-SPOOL_TAG_BYTES = 16
 
 
 def test_events_that_were_recorded_but_not_published(case, tmp_path):

@@ -291,9 +291,19 @@ enum sov_status replay_begin(struct replay *replay, struct replay_slot *slot, bo
     if (status == SOV_OK) status = payload_checkpoint_read(replay->recorded.bytes, &last, fault);
     if (status != SOV_OK) return status;
     u32 n_tokens = payload_count(last.tokens);
-    slot->n_wanted = n_tokens > n_prompt ? n_tokens - n_prompt : 0;
+    bool is_suspended = last.kind == PAYLOAD_SUSPEND;
     slot->has_own_end = last.kind == PAYLOAD_FINISH &&
                         (last.finish == FINISH_STOP || last.finish == FINISH_LENGTH);
+    // A suspension may have fewer tokens than a boundary in front of it, whose token waited.
+    for (u64 record = q->first; is_suspended && record != ROWM_NONE;) {
+        struct payload_checkpoint before;
+        u64 found = ROWM_NONE;
+        status = find_record(replay, record, PAYLOAD_BOUNDARY, &found, &before, fault);
+        if (status != SOV_OK) return status;
+        if (found != ROWM_NONE) n_tokens = MAX(n_tokens, payload_count(before.tokens));
+        record = behind(replay, found);
+    }
+    slot->n_wanted = n_tokens > n_prompt ? n_tokens - n_prompt : 0;
     slot->n_tokens = n_prompt;
     memcpy(slot->tokens, slot->request.tokens, n_prompt * sizeof(u32));
     return SOV_OK;

@@ -51,8 +51,10 @@ static enum sov_status tell_boundary(struct retelling *x, const struct payload_c
                                      const struct rowm_record_info *info, bool is_last,
                                      struct sov_fault *fault) {
     u32 n_tokens = payload_count(c->tokens), n_generated = n_tokens - c->n_prompt;
-    if (n_generated == 0) return SOV_OK;
-    if (n_tokens > payload_count(x->last.tokens) || n_generated < x->chain.next_number) {
+    // A suspension may come after a boundary was recorded and before its token was committed: then
+    // whoever goes on comes to this boundary again.
+    if (n_generated == 0 || n_tokens > payload_count(x->last.tokens)) return SOV_OK;
+    if (n_generated < x->chain.next_number) {
         return fault_set(fault, SOV_ERR_FORMAT, "record %llu is out of order", info->record);
     }
     enum sov_status status = tell_tokens(x, n_generated - 1, fault);
