@@ -290,9 +290,8 @@ static bool same_tokens(const struct result *a, const struct result *b) {
     return a->n == b->n && memcmp(a->tokens, b->tokens, a->n * sizeof(u32)) == 0;
 }
 
-// Digests of K and V are made in the step that appended them, from one copy for all rows and
-// layers: a step of a shape that was captured takes few calls of the driver, however many rows it
-// has.
+// Digests of K and V are made from one copy for all rows and layers: once its shape was captured, a
+// step takes few calls of the driver, however many rows it has.
 static void digests_take_one_copy_of_a_step(void) {
     tiny_open(&tiny, MODEL_LLAMA, CONTEXT, SEED);
     draw_prompts(SEED);
@@ -309,16 +308,18 @@ static void digests_take_one_copy_of_a_step(void) {
         CHECK(engine_submit(engine, &request, &sequence, &fault) == SOV_OK);
     }
     struct engine_report report = {.n_live = COPY_ROWS};
-    u32 fewest = 0xffffffffu;
+    u32 most = 0, n_seen = 0;
     for (u32 step = 0; step < STEPS_MAX && report.n_live == COPY_ROWS; step++) {
         struct engine_inputs inputs = {.power = POWER_ACTIVE};
         u32 before = standin_report()->n_calls;
         CHECK(engine_step(engine, &inputs, &report, &fault) == SOV_OK);
-        if (report.n_rows == COPY_ROWS) fewest = MIN(fewest, standin_report()->n_calls - before);
+        bool is_captured = report.n_rows == COPY_ROWS && n_seen++ >= 2;
+        if (is_captured) most = MAX(most, standin_report()->n_calls - before);
     }
-    CHECK_MSG(fewest <= COPY_CALLS, "%u calls of the driver for a step of %u rows", fewest,
+    CHECK(n_seen > COPY_NEW / 2);
+    CHECK_MSG(most > 0 && most <= COPY_CALLS, "%u calls of the driver for a step of %u rows", most,
               (u32)COPY_ROWS);
-    test_note("%u calls of the driver for a step of %u rows", fewest, (u32)COPY_ROWS);
+    test_note("at most %u calls of the driver for a step of %u rows", most, (u32)COPY_ROWS);
     engine_close(engine);
     tiny_close(&tiny);
 }

@@ -224,7 +224,8 @@ enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequ
                          "K and V of layer %u, %u positions: the cache has %u", layer, n, length);
     }
     if (n == 0) return SOV_OK;
-    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows, fault);
+    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows,
+                   fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
@@ -663,11 +664,7 @@ static void complete(struct engine *engine, const struct sched_rows *rows, u32 n
         bool goes_on = true;
         if (has_token && !s->is_prepared) goes_on = commit_token(engine, q, NULL);
         if (is_boundary || (s->is_prepared && q->waits_for_kv)) settle(engine, q);
-        if (q->handle == 0 || !goes_on) continue;
-        // Now, while a card still has K and V of this step's rows in one piece: in the next step
-        // each layer of each row would be a copy of its own.
-        sequence_hash_kv(engine, q, q->n_committed - 1);
-        hold(engine, q);
+        if (q->handle != 0 && goes_on) hold(engine, q);
     }
 }
 
