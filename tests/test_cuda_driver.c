@@ -71,7 +71,7 @@ static void every_refusal_says_why(void) {
          "the NVIDIA driver is too old: it offers CUDA 11.7, expected 11.8 (driver 520)"},
         {"just new enough", NULL, 11080, 1, 8, 9, 0, SOV_OK, ""},
         {"no card", NULL, 12040, 0, 8, 9, 0, SOV_ERR_UNSUPPORTED, "sees no CUDA device"},
-        {"no such card", NULL, 12040, 2, 8, 9, 2, SOV_ERR_ARGUMENT,
+        {"no such card", NULL, 12040, 2, 8, 9, 2, SOV_ERR_UNSUPPORTED,
          "CUDA device 2: the driver sees 2"},
         {"Ampere", NULL, 12040, 1, 8, 6, 0, SOV_ERR_UNSUPPORTED,
          "Stand-in 0: compute capability 8.6, expected 8.9 or above"},

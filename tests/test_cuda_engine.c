@@ -13,6 +13,9 @@
 #define REQUESTS 24
 #define PROMPT_MAX 540
 #define STEPS_MAX 8000
+#define COPY_ROWS 8
+#define COPY_NEW 40
+#define COPY_CALLS 12
 #define NEW_FEW 24
 #define KV_BYTES (CONTEXT * TINY_HEADS_KV * TINY_LONG_HEAD * 2)
 
@@ -287,6 +290,40 @@ static bool same_tokens(const struct result *a, const struct result *b) {
     return a->n == b->n && memcmp(a->tokens, b->tokens, a->n * sizeof(u32)) == 0;
 }
 
+// Digests of K and V are made from one copy for all rows and layers: once its shape was captured, a
+// step takes few calls of the driver, however many rows it has.
+static void digests_take_one_copy_of_a_step(void) {
+    tiny_open(&tiny, MODEL_LLAMA, CONTEXT, SEED);
+    draw_prompts(SEED);
+    standin_reset(&good);
+    struct engine *engine = NULL;
+    struct sov_fault fault = {0};
+    struct engine_config config = {
+        .context = CONTEXT, .max_seqs = COPY_ROWS, .n_threads = 1, .no_prefix_sharing = true};
+    CHECK(open_on(ENGINE_CUDA, config, &engine, &fault) == SOV_OK);
+    for (u32 i = 0; i < COPY_ROWS; i++) {
+        engine_sequence sequence;
+        struct engine_request request = request_of(i, 1 + i % 5, COPY_NEW);
+        request.ignore_end = true;
+        CHECK(engine_submit(engine, &request, &sequence, &fault) == SOV_OK);
+    }
+    struct engine_report report = {.n_live = COPY_ROWS};
+    u32 most = 0, n_seen = 0;
+    for (u32 step = 0; step < STEPS_MAX && report.n_live == COPY_ROWS; step++) {
+        struct engine_inputs inputs = {.power = POWER_ACTIVE};
+        u32 before = standin_report()->n_calls;
+        CHECK(engine_step(engine, &inputs, &report, &fault) == SOV_OK);
+        bool is_captured = report.n_rows == COPY_ROWS && n_seen++ >= 2;
+        if (is_captured) most = MAX(most, standin_report()->n_calls - before);
+    }
+    CHECK(n_seen > COPY_NEW / 2);
+    CHECK_MSG(most > 0 && most <= COPY_CALLS, "%u calls of the driver for a step of %u rows", most,
+              (u32)COPY_ROWS);
+    test_note("at most %u calls of the driver for a step of %u rows", most, (u32)COPY_ROWS);
+    engine_close(engine);
+    tiny_close(&tiny);
+}
+
 // Fails the call alone, or with all that follow.
 static u32 run_failing(u32 call, bool is_sticky, u32 n_open, const struct result *expected) {
     struct standin_config standin = good;
@@ -515,6 +552,7 @@ static const struct test_case cases[] = {
     {"every_step_is_the_cpus", every_step_is_the_cpus},
     {"every_call_may_fail", every_call_may_fail},
     {"a_fault_names_the_kernel", a_fault_names_the_kernel},
+    {"digests_take_one_copy_of_a_step", digests_take_one_copy_of_a_step},
     {"power_that_goes_changes_no_token", power_that_goes_changes_no_token},
     {"faults_are_worded_as_the_cpus", faults_are_worded_as_the_cpus},
     {"memory_is_what_was_planned", memory_is_what_was_planned},

@@ -150,7 +150,7 @@ def test_device_names_a_card(model):
         done = sov(*run, *options, environment=two)
         assert done.returncode == 0 and done.stderr.endswith(f"; {name}\n"), done.stderr
     done = sov(*run, "--device", "2", environment=two)
-    assert done.returncode == 2 and "CUDA device 2: the driver sees 2" in done.stderr, done.stderr
+    assert done.returncode == 3 and "CUDA device 2: the driver sees 2" in done.stderr, done.stderr
     done = sov(*run, "--device", "0", "--backend", "cpu", environment=two)
     assert done.returncode == 2 and "--backend cpu takes none" in done.stderr, done.stderr
 

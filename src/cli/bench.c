@@ -22,6 +22,7 @@ struct bench_options {
     struct model_options model;
     struct option_numbers prompts, depths, batches, threads;
     u32 n_generate, repeats;
+    enum payload_kv_form kv_form;
     bool json;
 };
 
@@ -97,7 +98,7 @@ static enum sov_status submit(struct bench *b, u64 id, u32 n_tokens, u32 n_new,
                                      .n_new_max = n_new,
                                      .ignore_end = true,
                                      .end_token = TOKEN_NONE,
-                                     .kv_form = PAYLOAD_KV_TOKENS, // nothing is recorded
+                                     .kv_form = b->options->kv_form,
                                      .sampling = sample_params_default()};
     request.sampling.temperature = 0.0f;
     return engine_submit(b->session.engine, &request, sequence, fault);
@@ -361,14 +362,21 @@ int cli_bench(const struct command *command, const struct platform_start *start)
          "worker threads (default 0: one for each CPU)"},
         {OPTION_U32, "-r", "--repetitions", "N", &o.repeats, NULL, 1, REPEATS_MAX,
          "measured runs of each test (default 5)"},
+        {OPTION_STRING, "--checkpoint", NULL, "FORM", &o.model.record.form_name, NULL, 0, 0,
+         "K and V of checkpoints: digest (default), full or tokens (none, as with --no-record)"},
         {OPTION_FLAG, "--json", NULL, NULL, &o.json, NULL, 0, 0, "print one JSON object"},
         BACKEND_OPTION(&o.model),
         ENGINE_OPTIONS_BUT_THREADS(&o.model),
     };
     int exit_code = 0;
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
+    struct sov_fault fault = {0};
+    if (record_options_check(&o.model.record, &o.kv_form, &fault) != SOV_OK) {
+        return cli_fail(&fault);
+    }
     platform_watch_interrupt();
     struct engine_config *engine = &o.model.engine;
+    engine->kv_full = o.kv_form == PAYLOAD_KV_FULL;
     engine->start = start;
     u32 depth = MAX(largest(&o.depths), 1u);
     u32 needed = depth + MAX(largest(&o.prompts), o.n_generate + batch_slack(&o, depth)) + 1;

@@ -114,8 +114,8 @@ static enum sov_status find_device(struct cuda_driver *driver, u32 device_idx,
                          "the NVIDIA driver is there, but it sees no CUDA device");
     }
     if (device_idx >= (u32)n_devices) {
-        return fault_set(fault, SOV_ERR_ARGUMENT, "CUDA device %u: the driver sees %d, from 0 on",
-                         device_idx, n_devices);
+        return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                         "CUDA device %u: the driver sees %d, from 0 on", device_idx, n_devices);
     }
     result = api->device_get(&driver->device, (int)device_idx);
     return cuda_check(driver, result, "cuDeviceGet", "device", fault);
