@@ -89,7 +89,8 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 // --- options of every command that runs a model ---
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
-    const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
+    const char *backend;  // of commands with BACKEND_OPTION, which set engine.start; else the CPU
+    const char *numerics; // of commands with NUMERICS_OPTION
     struct engine_config engine;
     bool has_kv_shuffle;
     struct record_options record;
@@ -112,6 +113,11 @@ struct model_options {
     {                                                                        \
         OPTION_STRING, "--backend", NULL, "NAME", &(m)->backend, NULL, 0, 0, \
             "what computes: cpu, cuda or auto (default auto: CUDA if there)" \
+    }
+#define NUMERICS_OPTION(m)                                                     \
+    {                                                                          \
+        OPTION_STRING, "--numerics", NULL, "NAME", &(m)->numerics, NULL, 0, 0, \
+            "exact, or tensor: f16 matrix units of a card (default exact)"     \
     }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
