@@ -218,7 +218,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
            terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
            interrupted forget_interrupt watch_interrupt sleep can_read is_missing make_folder \
-           sync_folder rename
+           sync_folder rename remove remove_folder folder_names
 $(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
 # One planted bug per fuzzer must be found (tools/plant.py); the short form plants one only.

@@ -227,6 +227,23 @@ WRAP(enum sov_status, platform_rename, const char *from, const char *to, struct 
     return SOV_OK;
 }
 
+// Nothing outside is there to be removed, or listed.
+WRAP(enum sov_status, platform_remove, const char *path, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_IO, "remove %s: ENOENT", path);
+}
+
+WRAP(enum sov_status, platform_remove_folder, const char *path, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_IO, "remove folder %s: ENOENT", path);
+}
+
+WRAP(enum sov_status, platform_folder_names, const char *path, char *names, usize capacity,
+     usize *n_bytes, struct sov_fault *fault) {
+    (void)names;
+    (void)capacity;
+    *n_bytes = 0;
+    return fault_set(fault, SOV_ERR_IO, "open %s: ENOENT", path);
+}
+
 WRAP(enum sov_status, platform_open, const char *path, enum platform_open_mode mode,
      int *descriptor, struct sov_fault *fault) {
     bool creates = mode != PLATFORM_OPEN_READ;

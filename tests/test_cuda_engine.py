@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sov import FULL
+from sov import FULL, STATE
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("SOV_TEST_BUILD", ROOT / "build"))
@@ -23,7 +23,7 @@ STANDIN = {"LD_LIBRARY_PATH": str(BUILD / "cuda_standin"), "STANDIN_EXECUTE": "2
 def sov(*arguments, environment=STANDIN, program="sov", stdin=None):
     return subprocess.run([BUILD / program, *map(str, arguments)], capture_output=True, text=True,
                           timeout=TIMEOUT, input=stdin,
-                          env={"PATH": os.environ["PATH"], **environment})
+                          env={"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(STATE), **environment})
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_answers_are_the_cpus_in_any_batch(model, tmp_path):
         assert batch(model, tmp_path, "--backend", "cuda", "--max-seqs", n) == expected, n
 
 
-RUN = ["run", "-p", "01", "-n", "3", "--greedy", "-c", "64"]
+RUN = ["run", "-p", "01", "-n", "3", "--greedy", "-c", "64", "--no-record"]
 
 
 def test_auto_takes_what_is_there(model, nothing):
@@ -120,8 +120,14 @@ def test_auto_takes_what_is_there(model, nothing):
 @pytest.mark.parametrize("variables", [{"STANDIN_CAPABILITY": "86"}, {"STANDIN_MEMORY": "2"},
                                        {"STANDIN_VERSION": "11070"}, {"STANDIN_DEVICES": "0"}])
 def test_auto_takes_the_cpu_where_the_card_will_not_do(model, variables):
+    """And says why, as the error of --backend cuda does."""
+    asked = sov(*RUN, "-m", model, "--backend", "cuda", environment={**STANDIN, **variables})
+    assert asked.returncode != 0
     done = sov(*RUN, "-m", model, environment={**STANDIN, **variables})
-    assert done.returncode == 0 and "Stand-in" not in done.stderr, done.stderr
+    why = "; by the CPU, without a card: " + asked.stderr.removeprefix("sov: ")
+    assert done.returncode == 0 and done.stderr.endswith(why), done.stderr
+    cpu = sov(*RUN, "-m", model, "--backend", "cpu", environment={**STANDIN, **variables})
+    assert cpu.returncode == 0 and cpu.stderr.endswith("(length)\n"), cpu.stderr
 
 
 @pytest.mark.parametrize("variables, code, message", [
@@ -135,6 +141,27 @@ def test_auto_takes_the_cpu_where_the_card_will_not_do(model, variables):
 def test_asked_for_and_missing_is_said(model, variables, code, message):
     done = sov(*RUN, "-m", model, "--backend", "cuda", environment={**STANDIN, **variables})
     assert done.returncode == code and message in done.stderr, done.stderr
+
+
+def test_device_names_a_card(model):
+    run = [*RUN, "-m", model]
+    two = {**STANDIN, "STANDIN_DEVICES": "2"}
+    for options, name in ([], "Stand-in 0"), (["--device", "1"], "Stand-in 1"):
+        done = sov(*run, *options, environment=two)
+        assert done.returncode == 0 and done.stderr.endswith(f"; {name}\n"), done.stderr
+    done = sov(*run, "--device", "2", environment=two)
+    assert done.returncode == 2 and "CUDA device 2: the driver sees 2" in done.stderr, done.stderr
+    done = sov(*run, "--device", "0", "--backend", "cpu", environment=two)
+    assert done.returncode == 2 and "--backend cpu takes none" in done.stderr, done.stderr
+
+
+def test_version_tells_of_the_card(nothing):
+    assert sov("version").stdout.splitlines()[1].startswith("card: Stand-in 0, compute capability ")
+    old = sov("version", environment={**STANDIN, "STANDIN_CAPABILITY": "86"}).stdout.splitlines()[1]
+    assert old.startswith("no card: Stand-in 0: compute capability 8.6, expected 8.9"), old
+    none = sov("version", environment=nothing).stdout.splitlines()[1]
+    assert none.startswith("no card: CUDA needs the NVIDIA driver: "), none
+    assert "this one is static" in sov("version", program="sov-static").stdout
 
 
 def test_no_driver(model, nothing):

@@ -7,8 +7,7 @@ import json
 
 import numpy
 import pytest
-from test_cuda_engine import (STANDIN, TYPES, batch, ids, logits, make_model, model, nothing,  # noqa: F401
-                              sov)
+from test_cuda_engine import (STANDIN, TYPES, ids, logits, make_model, model, nothing, sov)  # noqa: F401
 
 TENSOR = ["--backend", "cuda", "--numerics", "tensor"]
 # Root mean square of the differences, as a share of that of the logits. Both profiles round every
@@ -37,26 +36,39 @@ def test_logits(arch, dtype, tmp_path):
 
 
 def test_graphs_and_late_streams(model, tmp_path):  # noqa: F811
-    tokens = ids(60)
-    expected = logits(model, tokens, tmp_path, *TENSOR, "--prefill-chunk", 60)
+    tokens = ids(40)
+    expected = logits(model, tokens, tmp_path, *TENSOR, "--prefill-chunk", 40)
     assert logits(model, tokens, tmp_path, *TENSOR, "--prefill-chunk", 7, STANDIN_DEFERRED="7") == expected
 
 
+def answers(model, tmp_path, n):  # noqa: F811
+    lines = [json.dumps({"id": i, "tokens": ids(1 + i * 17 % 30, i + 1), "max_tokens": 3 + i,
+                         "temperature": 0.8 * (i % 2), "seed": i, "ignore_eos": True}) for i in range(5)]
+    (tmp_path / "requests.jsonl").write_text("\n".join(lines) + "\n")
+    done = sov("batch", "-m", model, tmp_path / "requests.jsonl", "-c", 64, "--no-record", "--max-seqs", n,
+               *TENSOR)
+    assert done.returncode == 0, done.stderr
+    found = sorted(done.stdout.splitlines())
+    assert len(found) == len(lines)
+    return found
+
+
 def test_answers_are_the_same_in_any_batch(model, tmp_path):  # noqa: F811
-    expected = batch(model, tmp_path, *TENSOR, "--max-seqs", 1)
-    for n in (5, 20):
-        assert batch(model, tmp_path, *TENSOR, "--max-seqs", n) == expected, n
+    expected = answers(model, tmp_path, 1)
+    for n in (2, 5):
+        assert answers(model, tmp_path, n) == expected, n
 
 
 RUN = ["run", "-p", "01", "-n", "3", "--greedy", "-c", "64"]
 
 
 def test_needs_a_card(model, nothing):  # noqa: F811
-    done = sov(*RUN, "-m", model, "--numerics", "tensor", "--backend", "cpu")
+    run = [*RUN, "-m", model, "--no-record", "--numerics", "tensor"]
+    done = sov(*run, "--backend", "cpu")
     assert done.returncode == 3 and "tensor is computed by CUDA cards alone" in done.stderr
-    done = sov(*RUN, "-m", model, "--numerics", "tensor", environment=nothing)  # auto is cuda then
+    done = sov(*run, environment=nothing)  # auto is cuda then
     assert done.returncode == 3 and "CUDA needs the NVIDIA driver" in done.stderr and done.stdout == ""
-    assert sov(*RUN, "-m", model, "--numerics", "tensor").returncode == 0
+    assert sov(*run).returncode == 0
 
 
 @pytest.mark.parametrize("command", [

@@ -213,7 +213,8 @@ enum sov_status record_request(struct record *record, struct engine_request *req
                                const struct record_source *source, u32 context,
                                struct sov_fault *fault) {
     const struct sample_params *s = &request->sampling;
-    request->kv_form = record->kv_form;
+    // Where nothing is recorded nobody asks for digests of K and V.
+    request->kv_form = record->recorder != NULL ? record->kv_form : PAYLOAD_KV_TOKENS;
     if (record->recorder == NULL) return SOV_OK;
     // What the engine refuses is no request.
     if (request->n_tokens == 0 || request->n_tokens > context) return SOV_OK;

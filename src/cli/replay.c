@@ -52,8 +52,8 @@ static const char *place_name(enum replay_place place) {
 // What may have brought a difference about. The model is known to be the same: its digest is.
 static const char *likely_cause(const struct replay_run *x, const struct replay_difference *d) {
     if (x->has_other_contract) {
-        return "another numeric profile: a session of this store was recorded under another contract "
-               "than this program's";
+        return "another numeric profile: a session of this store was recorded under another "
+               "contract than this program's";
     }
     switch (d->place) {
     case PLACE_ORIGIN:
@@ -224,10 +224,14 @@ static u32 tokens_wanted(const struct replay_slot *slot) {
 // same on one architecture alone.
 static enum sov_status check_profile(const struct replay_run *x, const struct store_sequence *q,
                                      struct sov_fault *fault) {
-    struct rowm_record_info info = rowm_snapshot_info(x->replay.view->snapshot, q->request);
+    struct rowm_snapshot *snapshot = x->replay.view->snapshot;
+    u64 record = x->manifests[rowm_snapshot_info(snapshot, q->request).session];
     struct rowm_manifest manifest;
-    enum sov_status status =
-        store_read_manifest(x->replay.view, x->manifests[info.session], &manifest, fault);
+    u8 payload[ROWM_MANIFEST_BYTES_MAX]; // holds the manifest's texts
+    enum sov_status status = rowm_snapshot_read(snapshot, record, payload, sizeof payload, fault);
+    if (status != SOV_OK) return status;
+    struct str bytes = {payload, (usize)rowm_snapshot_info(snapshot, record).payload_bytes};
+    status = rowm_manifest_read(bytes, &manifest, fault);
     if (status != SOV_OK) return status;
     char name[ROWM_TEXT_BYTES_MAX + 32];
     struct text t = TEXT_OVER_ARRAY(name);

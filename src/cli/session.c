@@ -21,15 +21,21 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
     return SOV_OK;
 }
 
-static enum sov_status choose_device(const char *name, enum engine_device *device,
+static enum sov_status choose_device(const char *name, bool has_card, enum engine_device *device,
                                      struct sov_fault *fault) {
     static const char *const names[] = {
         [ENGINE_CPU] = "cpu", [ENGINE_CUDA] = "cuda", [ENGINE_AUTO] = "auto"};
-    *device = ENGINE_AUTO;
+    *device = has_card ? ENGINE_CUDA : ENGINE_AUTO;
     if (name == NULL) return SOV_OK;
     for (u32 i = 0; i < COUNT_OF(names); i++) {
         *device = (enum engine_device)i;
-        if (str_equal(str_from_z(name), str_from_z(names[i]))) return SOV_OK;
+        if (!str_equal(str_from_z(name), str_from_z(names[i]))) continue;
+        if (has_card && *device == ENGINE_CPU) {
+            return fault_set(fault, SOV_ERR_USAGE,
+                             "--device names a card, --backend cpu takes none");
+        }
+        if (has_card) *device = ENGINE_CUDA;
+        return SOV_OK;
     }
     return fault_set(fault, SOV_ERR_USAGE, "--backend takes cpu, cuda or auto, not \"%.64s\"",
                      name);
@@ -120,7 +126,8 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
     if (status == SOV_OK && options->engine.start != NULL) {
-        status = choose_device(options->backend, &options->engine.device, fault);
+        status =
+            choose_device(options->backend, options->has_device, &options->engine.device, fault);
         if (platform_is_terminal(PLATFORM_STDERR)) options->engine.progress = show_progress;
     }
     if (status == SOV_OK && options->numerics != NULL) {
@@ -161,6 +168,16 @@ struct engine_inputs session_inputs(struct session *session) {
     // What a signal ends needs no computing, and must not wait for the power to come back.
     if (platform_interrupted()) inputs.power = POWER_ACTIVE;
     return inputs;
+}
+
+void session_put_device(const struct session *session, struct output *out) {
+    const char *card = engine_card(session->engine);
+    const char *refused = engine_card_refused(session->engine);
+    if (card != NULL) {
+        output_format(out, "; %s", card);
+    } else if (refused != NULL && !engine_card_is_absent(session->engine)) {
+        output_format(out, "; by the CPU, without a card: %s", refused);
+    }
 }
 
 #define CHECKPOINT_NS 2000000000ull

@@ -135,7 +135,7 @@ static struct cuda_config cuda_config_of(const struct model *model,
     struct kv_config kv = kv_config_of(model, config);
     return (struct cuda_config){
         .start = config->start,
-        .options = {.library = config->cuda_library},
+        .options = {.library = config->cuda_library, .device_idx = config->cuda_device},
         .batch_tokens = config->token_budget,
         .logit_rows = config->logit_rows,
         .n_positions = config->context,
@@ -400,6 +400,24 @@ const char *engine_card(const struct engine *engine) {
 
 const char *engine_card_refused(const struct engine *engine) {
     return engine->card_refused.status != SOV_OK ? engine->card_refused.message : NULL;
+}
+
+bool engine_card_is_absent(const struct engine *engine) {
+    struct str message = str_from_z(engine->card_refused.message);
+    return engine->card_refused.status != SOV_OK && str_starts_with(message, STR(CUDA_ABSENT));
+}
+
+enum sov_status engine_find_card(const struct platform_start *start, char line[ENGINE_CARD_BYTES],
+                                 struct sov_fault *fault) {
+    struct cuda_driver driver;
+    struct cuda_options options = {0};
+    enum sov_status status = cuda_driver_open(&driver, start, &options, fault);
+    if (status != SOV_OK) return status;
+    struct text t = text_over(line, ENGINE_CARD_BYTES);
+    text_format(&t, "%s, compute capability %u.%u, CUDA %d.%d", driver.card, driver.capability / 10,
+                driver.capability % 10, driver.version / 1000, driver.version % 1000 / 10);
+    cuda_driver_close(&driver);
+    return SOV_OK;
 }
 
 void engine_set_store(struct engine *engine, const struct checkpoint_store *store) {
