@@ -237,6 +237,51 @@ static u32 run_gemv_float(struct run *r, const char *name, const struct cuda_gem
     return r->outside ? 1 : r->ops->gemm[args.type](&args, 0, p->features, r->scratch);
 }
 
+// The tensor profile on an architecture of its own: each total is a chain over ascending elements
+// in f64, of the row and the token alone, rounded once. Within the bound of contract.md,
+// section 11.
+static u32 run_gemm_tensor(struct run *r, const char *name,
+                           const struct cuda_gemv_float_params *p) {
+    enum dtype type;
+    if (!type_of(name, &type)) return 1;
+    const f16 *x = rows_at(r, p->x, p->n_tokens, p->x_stride, p->k, sizeof(f16));
+    u8 *out =
+        rows_at(r, p->out, p->n_tokens, p->out_stride, p->features, output_element(p->output));
+    const u8 *weight =
+        rows_at(r, p->weight, p->features, p->row_bytes, dtype_row_bytes(type, p->k), 1);
+    const f32 *bias = p->bias == 0 ? NULL : at(r, p->bias, (u64)p->features * sizeof(f32));
+    bool is_small = ends_with(name, "_8"), is_float = !dtype_table[type].quantised;
+    u64 tokens_of_block = is_small ? 8 : is_float ? 128 : 64;
+    if (tokens_of_block * r->grid[1] < p->n_tokens) r->outside = true;
+    if ((is_small ? 16ull : 128ull) * r->grid[0] < p->features) r->outside = true;
+    // T3 of gemm_tensor.ptx.S.
+    if (p->weight % 16 != 0 || (is_float && p->k % 8 != 0)) r->outside = true;
+    if (p->x % 16 != 0 || p->x_stride % 8 != 0) r->outside = true;
+    if (r->outside) return 1;
+    f32 *row = malloc(p->k * sizeof *row);
+    f64 *wide = malloc((u64)p->n_tokens * p->k * sizeof *wide);
+    for (u64 i = 0; i < (u64)p->n_tokens * p->k; i++) {
+        wide[i] = f16_to_f32(x[i / p->k * p->x_stride + i % p->k]);
+    }
+    for (u64 f = 0; f < p->features; f++) {
+        dtype_dequantise(type, weight + f * p->row_bytes, p->k, row);
+        for (u64 t = 0; t < p->n_tokens; t++) {
+            f64 sum = 0;
+            for (u64 i = 0; i < p->k; i++) sum += row[i] * wide[t * p->k + i];
+            f32 total = (f32)sum;
+            if (bias != NULL) total += bias[f];
+            u64 place = t * p->out_stride + f;
+            f32 *to = (f32 *)(void *)out + place;
+            if (p->output == GEMM_TO_F16) ((f16 *)(void *)out)[place] = f32_to_f16(total);
+            if (p->output == GEMM_ADD_F32) *to += total;
+            if (p->output == GEMM_TO_F32) *to = total;
+        }
+    }
+    free(wide);
+    free(row);
+    return 0;
+}
+
 static u32 run_rope(struct run *r, const char *name, const struct cuda_rope_params *p) {
     u32 rows = r->grid[0];
     struct rope_args args = {
@@ -438,6 +483,7 @@ static u32 run_kernel(struct run *r, const char *name, const void *params) {
     if (strncmp(name, "gemv_f", 6) == 0 || strncmp(name, "gemv_b", 6) == 0) {
         return run_gemv_float(r, name, params);
     }
+    if (strncmp(name, "gemm_tensor_", 12) == 0) return run_gemm_tensor(r, name, params);
     if (strncmp(name, "gem", 3) == 0) return run_gemm(r, name, params);
     if (strcmp(name, "quantize_q16") == 0) return run_quantize(r, params);
     if (strcmp(name, "quantize_q16_planes") == 0) return run_quantize_planes(r, params);

@@ -11,6 +11,9 @@
 #   real        the same for each GGUF file in $MODELS (default: models/ beside this file), where
 #               a file NAME.gguf may lie in pieces NAME.gguf.part-*
 #   bench       sov bench of these files
+#   tensor      --numerics tensor, on random models and those of $MODELS: the same bytes for chunks 1
+#               to 700 and batches of 1, 5, 17 and 64; distance of logits from the CPU's (needs awk;
+#               random models: at most 2^-10); sov bench of both profiles
 #   8b:TYPE     a random model of 8B's shape in F16, Q8_0 or Q4_K, made in $SCRATCH (default
 #               /tmp): against the CPU, and sov bench
 set -uo pipefail
@@ -171,6 +174,64 @@ part_bench() {
     done
 }
 
+# share A B: root mean square of the differences of f32 files, as a share of that of A
+share() {
+    paste <(od -An -v -w4 -tf4 "$1") <(od -An -v -w4 -tf4 "$2") |
+        awk '{d = $1 - $2; s += d * d; t += $1 * $1} END {printf "%.3e", sqrt(s / t)}'
+}
+
+tensor_model() { # NAME MODEL LIMIT ("": none)
+    local name=$1 model=$2 limit=$3 chunk batch found
+    local tensor=(--backend cuda --numerics tensor)
+    ids 700 7 1000 > "$scratch/ids.txt"
+    requests 64 1000 > "$scratch/requests.jsonl"
+    run "$scratch/out.txt" "$sov" logits -m "$model" --tokens "$scratch/ids.txt" --all \
+        --backend cuda -o "$scratch/exact.f32"
+    for chunk in 700 1 7 16 17 64; do
+        rm -f "$scratch/tensor.f32"
+        run "$scratch/out.txt" "$sov" logits -m "$model" --tokens "$scratch/ids.txt" --all \
+            "${tensor[@]}" --prefill-chunk $chunk -o "$scratch/tensor.f32"
+        if [ $chunk -eq 700 ]; then
+            mv "$scratch/tensor.f32" "$scratch/first.f32"
+        else
+            same "tensor $name logits chunk $chunk" "$scratch/first.f32" "$scratch/tensor.f32"
+        fi
+    done
+    found=$(share "$scratch/exact.f32" "$scratch/first.f32")
+    if [ -z "$limit" ]; then
+        echo "     tensor $name: logits differ from exact by $found of their size"
+    elif awk "BEGIN {exit !($found > 0 && $found <= $limit)}"; then
+        note "tensor $name distance from exact" OK "$found of $limit"
+    else
+        note "tensor $name distance from exact" WRONG "$found of $limit"
+    fi
+    for batch in 1 5 17 64; do
+        run "$scratch/tensor.jsonl" "$sov" batch -m "$model" "$scratch/requests.jsonl" -c 512 \
+            --no-record --max-seqs $batch "${tensor[@]}"
+        sort "$scratch/tensor.jsonl" > "$scratch/tensor.sorted"
+        if [ $batch -eq 1 ]; then
+            mv "$scratch/tensor.sorted" "$scratch/first.sorted"
+        else
+            same "tensor $name answers batch $batch" "$scratch/first.sorted" "$scratch/tensor.sorted"
+        fi
+    done
+}
+
+part_tensor() {
+    local row model
+    for row in llama:F16 llama:BF16 llama:Q4_0 llama:Q4_1 llama:Q5_0 llama:Q5_1 llama:Q8_0 \
+        llama:Q2_K llama:Q3_K llama:Q4_K llama:Q5_K llama:Q6_K gemma3:Q4_K qwen3:Q8_0; do
+        run "$scratch/out.txt" "$here/card_model" "$scratch/small.gguf" "${row%:*}" "${row#*:}" small
+        tensor_model "$row" "$scratch/small.gguf" 0.0009765625
+    done
+    for model in $(real_models); do
+        tensor_model "$(basename "$model")" "$model" ""
+        for row in exact tensor; do
+            bench "$(basename "$model")_$row" "$model" -p 512,2048 -n 64 -b 1,8,64 -r 3 --numerics $row
+        done
+    done
+}
+
 part_8b() { # TYPE
     run "$scratch/out.txt" "$here/card_model" "$scratch/8b.gguf" llama "$1" 8b
     if [ $? -ne 0 ]; then
@@ -187,7 +248,7 @@ part_8b() { # TYPE
 for part in "$@"; do
     begin=$(date +%s)
     case $part in
-        check | conform | small | real | bench) "part_$part" ;;
+        check | conform | small | real | bench | tensor) "part_$part" ;;
         8b:*) part_8b "${part#8b:}" ;;
         *) note "$part" WRONG "no such part" ;;
     esac

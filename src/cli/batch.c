@@ -587,6 +587,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         {OPTION_U32, "--token-budget", NULL, "N", &e->token_budget, no, 0, ENGINE_BUDGET_MAX,
          "for tests: tokens of one step, all sequences together"},
         BACKEND_OPTION(&o->model),
+        NUMERICS_OPTION(&o->model),
         ENGINE_OPTIONS(&o->model),
         RECORD_OPTIONS(&o->model.record),
     };

@@ -366,6 +366,7 @@ int cli_bench(const struct command *command, const struct platform_start *start)
          "K and V of checkpoints: digest (default), full or tokens (none, as with --no-record)"},
         {OPTION_FLAG, "--json", NULL, NULL, &o.json, NULL, 0, 0, "print one JSON object"},
         BACKEND_OPTION(&o.model),
+        NUMERICS_OPTION(&o.model),
         ENGINE_OPTIONS_BUT_THREADS(&o.model),
     };
     int exit_code = 0;

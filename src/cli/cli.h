@@ -89,8 +89,9 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 // --- options of every command that runs a model ---
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
-    const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
-    bool has_device;     // --device: a card is wanted
+    const char *backend;  // of commands with BACKEND_OPTION, which set engine.start; else the CPU
+    bool has_device;      // --device: a card is wanted
+    const char *numerics; // of commands with NUMERICS_OPTION; NULL: exact
     struct engine_config engine;
     bool has_kv_shuffle;
     struct record_options record;
@@ -124,6 +125,11 @@ struct model_options {
             CUDA_DEVICE_MAX, "the card, in the driver's order from 0 on; means --backend cuda" \
     }
 #define CUDA_DEVICE_MAX 255
+#define NUMERICS_OPTION(m)                                                     \
+    {                                                                          \
+        OPTION_STRING, "--numerics", NULL, "NAME", &(m)->numerics, NULL, 0, 0, \
+            "exact, or tensor: f16 matrix units of a card (default exact)"     \
+    }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
      "-t",                                            \

@@ -54,6 +54,7 @@ void generate_options_add(struct generate_options *g, struct option *rows, u32 *
         {OPTION_STRING, "--script", NULL, "FILE", &g->script_path, no, 0, 0,
          "for tests: ids to take instead of the first draws of an answer"},
         BACKEND_OPTION(&g->model),
+        NUMERICS_OPTION(&g->model),
         ENGINE_OPTIONS(&g->model),
         RECORD_OPTIONS(&g->model.record),
     };

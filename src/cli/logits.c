@@ -29,6 +29,7 @@ int cli_logits(const struct command *command, const struct platform_start *start
         {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0,
          "print one JSON object about the rows"},
         BACKEND_OPTION(&model),
+        NUMERICS_OPTION(&model),
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;

@@ -60,7 +60,8 @@ static const struct command commands[] = {
      "chunks, kernels and sequences at once may differ from those of the recorded run. The\n"
      "first difference of a sequence is named, with its likely cause. Exit code 4:\n"
      "something differs, or the store does not verify; 3: not checkable here (another\n"
-     "model, a model that is missing, commitments in the place of tokens).\n\n"
+     "model, a model that is missing, commitments in the place of tokens, another numeric\n"
+     "profile: --numerics tensor is checked by itself, on a card of its architecture).\n\n"
      "example:\n"
      "  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-5b0e91c7 -m MODEL\n",
      cli_replay},
@@ -72,7 +73,8 @@ static const struct command commands[] = {
      "done, out comes one line in the shape of sov batch for every sequence of the store,\n"
      "in the order of the requests, so that resuming again gives the same file; logprobs\n"
      "are not recorded, and null in it. One process at a time writes to a store. Exit code\n"
-     "3: another model than the recorded one; 4: the store does not verify.\n\n"
+     "3: another model than the recorded one, or the profile tensor; 4: the store does not\n"
+     "verify.\n\n"
      "example:\n"
      "  sov resume ~/.local/state/sov-rtx/records/2026... -m MODEL -o out.jsonl\n",
      cli_resume},

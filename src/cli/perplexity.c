@@ -121,6 +121,7 @@ int cli_perplexity(const struct command *command, const struct platform_start *s
         {OPTION_STRING, "-f", "--file", "FILE", &path, NULL, 0, 0, "the text (\"-\": stdin)"},
         {OPTION_FLAG, "--json", NULL, NULL, &json, NULL, 0, 0, "print one JSON object"},
         BACKEND_OPTION(&model),
+        NUMERICS_OPTION(&model),
         ENGINE_OPTIONS(&model),
     };
     int exit_code = 0;

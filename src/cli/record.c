@@ -5,8 +5,6 @@
 #include "cli/store.h"
 #include "freestanding/mem.h"
 
-#define PROFILE_EXACT 1 // of a manifest (docs/format.md)
-
 static_assert(PAYLOAD_STOPS_MAX == STOP_STRINGS_MAX && PAYLOAD_STOP_BYTES_MAX == STOP_BYTES_MAX,
               "every stop rule can be recorded");
 static_assert(PAYLOAD_BIASES_MAX == SAMPLE_BIASES_MAX &&
@@ -100,7 +98,7 @@ struct rowm_manifest record_manifest(const struct sha256_digest *model, const ch
         .contract = digest_of_hex(STR(CONTRACT_DIGEST)),
         .kernels = digest_of_hex(STR(KERNELS_DIGEST)),
         .model = *model,
-        .numeric_profile = PROFILE_EXACT,
+        .numeric_profile = RECORD_EXACT,
         .device = str_from_z(device),
         .wall_ns = platform_wall_ns(),
     };
@@ -110,6 +108,7 @@ struct rowm_manifest record_manifest(const struct sha256_digest *model, const ch
 
 static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
     struct rowm_manifest manifest = record_manifest(&record->model, record->device);
+    manifest.numeric_profile = (u8)record->profile;
     struct rowm *rowm = NULL;
     record->folder.path = record->path;
     record->disk = rowm_folder_disk(&record->folder);
@@ -122,8 +121,20 @@ static enum sov_status open_store(struct record *record, struct sov_fault *fault
 
 void record_prepare(struct record *record, const struct record_options *options,
                     const struct sha256_digest *model, const char *device, struct engine *engine) {
-    *record =
-        (struct record){.options = options, .engine = engine, .model = *model, .device = device};
+    *record = (struct record){
+        .options = options, .engine = engine, .model = *model, .profile = RECORD_EXACT};
+    struct str profile = str_from_z(engine_profile(engine)), tensor = STR("tensor ");
+    struct str architecture = {0};
+    if (str_starts_with(profile, tensor)) {
+        record->profile = RECORD_TENSOR;
+        architecture = (struct str){profile.data + tensor.len, profile.len - tensor.len};
+    }
+    struct str name = str_from_z(device);
+    name.len = MIN(name.len, (usize)ROWM_TEXT_BYTES_MAX - architecture.len - 1);
+    struct text t = TEXT_OVER_ARRAY(record->device);
+    text_put(&t, name);
+    if (architecture.len > 0) text_format(&t, " %.*s", STR_ARG(architecture));
+    assert(!t.truncated);
     enum sov_status status = record_options_check(options, &record->kv_form, NULL);
     assert(status == SOV_OK);
 }

@@ -29,12 +29,17 @@ struct record_options {
             "K and V in checkpoints: digest (default), full or tokens (neither)"             \
     }
 
+// The numeric profile of a manifest (docs/format.md). Of tensor the device's last word is the
+// architecture, as in engine_profile.
+enum record_profile { RECORD_EXACT = 1, RECORD_TENSOR = 2 };
+
 struct record {
     struct recorder *recorder; // NULL: nothing is recorded, or nothing yet
     const struct record_options *options;
     struct engine *engine;
     struct sha256_digest model;
-    const char *device;
+    enum record_profile profile;
+    char device[ROWM_TEXT_BYTES_MAX + 1];
     enum payload_kv_form kv_form;
     struct rowm_folder folder;
     struct rowm_disk disk;
@@ -49,10 +54,11 @@ struct record {
 enum sov_status record_options_check(const struct record_options *options,
                                      enum payload_kv_form *form, struct sov_fault *fault)
     MUST_CHECK;
-// Says what a store would be told. All of it must stay.
+// Says what a store would be told. All of it but `device` must stay.
 void record_prepare(struct record *record, const struct record_options *options,
                     const struct sha256_digest *model, const char *device, struct engine *engine);
-// What this program says of itself at the beginning of a session. `device` must stay.
+// What this program says of itself at the beginning of a session of the profile exact. `device`
+// must stay.
 struct rowm_manifest record_manifest(const struct sha256_digest *model, const char *device);
 // Opens the store, unless it is open or there is to be none, and hands it to the engine, which has
 // no sequence.

@@ -23,6 +23,7 @@ struct replay_run {
     struct output *out;
     u8 *is_done;             // [n] of the sequences: run, or told why not
     u32 *contexts;           // [n] of their requests
+    const u64 *manifests;    // of each session, the record's number
     bool has_other_contract; // a session under another contract than this program's
     u32 context;             // of the engine that runs
     bool has_full;           // a request whose checkpoints hold K and V
@@ -219,14 +220,48 @@ static u32 tokens_wanted(const struct replay_slot *slot) {
     return slot->has_own_end ? slot->request.said.n_new_max : slot->n_wanted;
 }
 
+// Whether this engine computes what the sequence's session did: sums of the profile tensor are the
+// same on one architecture alone.
+static enum sov_status check_profile(const struct replay_run *x, const struct store_sequence *q,
+                                     struct sov_fault *fault) {
+    struct rowm_snapshot *snapshot = x->replay.view->snapshot;
+    u64 record = x->manifests[rowm_snapshot_info(snapshot, q->request).session];
+    struct rowm_manifest manifest;
+    u8 payload[ROWM_MANIFEST_BYTES_MAX]; // holds the manifest's texts
+    enum sov_status status = rowm_snapshot_read(snapshot, record, payload, sizeof payload, fault);
+    if (status != SOV_OK) return status;
+    struct str bytes = {payload, (usize)rowm_snapshot_info(snapshot, record).payload_bytes};
+    status = rowm_manifest_read(bytes, &manifest, fault);
+    if (status != SOV_OK) return status;
+    char name[ROWM_TEXT_BYTES_MAX + 32];
+    struct text t = TEXT_OVER_ARRAY(name);
+    if (manifest.numeric_profile == RECORD_EXACT) {
+        text_put(&t, STR("exact"));
+    } else if (manifest.numeric_profile == RECORD_TENSOR) {
+        usize first = manifest.device.len; // of the last word
+        while (first > 0 && manifest.device.data[first - 1] != ' ') first--;
+        struct str word = {manifest.device.data + first, manifest.device.len - first};
+        text_format(&t, "tensor %.*s", STR_ARG(word));
+    } else {
+        text_format(&t, "number %u", (u32)manifest.numeric_profile);
+    }
+    const char *ours = engine_profile(x->session.engine);
+    if (!t.truncated && str_equal(str_from_z(name), str_from_z(ours))) return SOV_OK;
+    return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                     "not checkable here: recorded with the numeric profile %s, this engine "
+                     "computes %s (--numerics)",
+                     name, ours);
+}
+
 // A sequence begins to run, or is told to be what it is at once.
 static enum sov_status begin_slot(struct replay_run *x, struct replay_slot *slot, u64 index,
                                   struct sov_fault *fault) {
     struct engine_request request;
     bool is_empty = false;
     *slot = (struct replay_slot){.index = index, .sequence = &x->replay.all->items[index]};
-    enum sov_status status =
-        store_request_open(&slot->request, x->replay.view->snapshot, slot->sequence, fault);
+    enum sov_status status = check_profile(x, slot->sequence, fault);
+    if (status != SOV_OK) return status;
+    status = store_request_open(&slot->request, x->replay.view->snapshot, slot->sequence, fault);
     if (status != SOV_OK) return status;
     slot->context = x->contexts[index];
     slot->tokens = platform_memory_map(slot->context * sizeof(u32));
@@ -464,6 +499,7 @@ static enum sov_status replay_store_of(struct replay_options *o, struct store_vi
     enum sov_status status = fault->status;
     if (status == SOV_OK) {
         find_manifests(view, manifests);
+        x.manifests = manifests;
         status = select_sequences(&x, manifests, fault);
     }
     if (status == SOV_OK) status = run_contexts(&x, fault);
@@ -525,6 +561,7 @@ static bool parse(const struct command *command, const struct platform_start *st
          "folder of a store (sov log lists them)"},
         MODEL_OPTION(&o->model),
         BACKEND_OPTION(&o->model),
+        NUMERICS_OPTION(&o->model),
         {OPTION_STRING, "--sequence", NULL, "ID", &o->sequence, no, 0, 0,
          "only this one, 16 hexadecimal digits (sov log STORE lists them)"},
         {OPTION_U32, "--max-seqs", NULL, "N", &e->max_seqs, no, 1, SOV_MAX_SEQS,

@@ -79,6 +79,11 @@ static enum sov_status check_model(struct store_view *view, const struct sha256_
         if (rowm_snapshot_info(view->snapshot, i).kind != ROWM_MANIFEST) continue;
         enum sov_status status = store_read_manifest(view, i, &manifest, fault);
         if (status != SOV_OK) return status;
+        if (manifest.numeric_profile != RECORD_EXACT) {
+            return fault_set(
+                fault, SOV_ERR_UNSUPPORTED,
+                "recorded with the numeric profile tensor; resume takes up exact alone");
+        }
         if (sha256_equal(&manifest.model, given)) continue;
         char recorded[SHA256_HEX_BYTES + 1], other[SHA256_HEX_BYTES + 1];
         sha256_to_hex(&manifest.model, recorded);

@@ -41,6 +41,15 @@ static enum sov_status choose_device(const char *name, bool has_card, enum engin
                      name);
 }
 
+static enum sov_status choose_numerics(const char *name, enum engine_numerics *numerics,
+                                       struct sov_fault *fault) {
+    struct str given = str_from_z(name != NULL ? name : "exact");
+    bool is_tensor = str_equal(given, STR("tensor"));
+    *numerics = is_tensor ? ENGINE_TENSOR : ENGINE_EXACT;
+    if (is_tensor || str_equal(given, STR("exact"))) return SOV_OK;
+    return fault_set(fault, SOV_ERR_USAGE, "--numerics takes exact or tensor, not \"%.64s\"", name);
+}
+
 // On a terminal, the share of a model that is on the card.
 static void show_progress(void *context, u64 done, u64 total) {
     (void)context;
@@ -120,6 +129,9 @@ enum sov_status session_open(struct session *session, struct model_options *opti
         status =
             choose_device(options->backend, options->has_device, &options->engine.device, fault);
         if (platform_is_terminal(PLATFORM_STDERR)) options->engine.progress = show_progress;
+    }
+    if (status == SOV_OK && options->numerics != NULL) {
+        status = choose_numerics(options->numerics, &options->engine.numerics, fault);
     }
     if (status != SOV_OK) return status;
     const struct gguf *gguf = &session->model.gguf;

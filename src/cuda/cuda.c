@@ -72,6 +72,7 @@ static struct cuda_buffer cut_buffer(struct cutter *c, const struct plan_buffer_
                                      const struct cuda_config *config) {
     struct cuda_buffer buffer = {.storage = info->storage, .width = info->width};
     if (info->width == 0) return buffer;
+    if (info->storage == STORAGE_Q16 && config->is_tensor) return buffer; // there are none
     u64 rows = buffer_rows(info, config);
     if (info->storage != STORAGE_Q16) {
         buffer.stride = stride_of(info->storage, info->width);
@@ -242,28 +243,34 @@ static enum sov_status upload_rope_table(struct cuda *cuda, bool local, cuda_add
 
 // --- what the kernels have ---
 
-static enum sov_status check_weight(const struct plan *plan, const struct weight *weight,
+static enum sov_status check_weight(const struct plan *plan, const struct weight *weight, u32 align,
                                     struct sov_fault *fault) {
     const struct gguf *gguf = &plan->model->gguf;
     for (u32 i = 0; i < gguf->n_shards; i++) {
         u64 at = (u64)(usize)weight->data - (u64)(usize)gguf->shards[i].data;
-        if (at >= gguf->shards[i].bytes || at % WEIGHT_ALIGN == 0) continue;
+        if (at >= gguf->shards[i].bytes || at % align == 0) continue;
         return fault_set(
             fault, SOV_ERR_UNSUPPORTED,
             "tensor %.*s begins at byte %llu of its file: CUDA kernels take weights at "
             "multiples of %u",
-            STR_ARG(weight->name), at, WEIGHT_ALIGN);
+            STR_ARG(weight->name), at, align);
     }
     return SOV_OK;
 }
 
-static enum sov_status check_op(const struct plan *plan, const struct plan_op *op,
+static enum sov_status check_op(const struct plan *plan, const struct plan_op *op, bool is_tensor,
                                 struct sov_fault *fault) {
     enum sov_status status = SOV_OK;
-    if (op->weight != NULL) status = check_weight(plan, op->weight, fault);
-    if (status == SOV_OK && op->bias != NULL) status = check_weight(plan, op->bias, fault);
-    if (status != SOV_OK) return status;
     bool is_gemm = op->kind == PLAN_GEMM || op->kind == PLAN_GEMM_ADD;
+    u32 align = WEIGHT_ALIGN;
+    if (is_tensor && is_gemm && cuda_gemm_has_tensor(op->weight->type, op->weight->k)) {
+        align = CUDA_TENSOR_ALIGN;
+    }
+    if (op->weight != NULL) status = check_weight(plan, op->weight, align, fault);
+    if (status == SOV_OK && op->bias != NULL) {
+        status = check_weight(plan, op->bias, WEIGHT_ALIGN, fault);
+    }
+    if (status != SOV_OK) return status;
     bool is_norm = op->kind == PLAN_RMSNORM || op->kind == PLAN_RMSNORM_ADD;
     assert(op->weight != NULL || !(is_gemm || is_norm));
     if (is_gemm && (!cuda_gemm_has(op->weight->type) || op->weight->row_bytes > 0xffffffffu)) {
@@ -278,7 +285,8 @@ static enum sov_status check_op(const struct plan *plan, const struct plan_op *o
     return SOV_OK;
 }
 
-static enum sov_status check_plan(const struct plan *plan, struct sov_fault *fault) {
+static enum sov_status check_plan(const struct plan *plan, bool is_tensor,
+                                  struct sov_fault *fault) {
     u32 head_dim = plan->model->params.head_dim;
     if (head_dim % 8 != 0) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
@@ -286,7 +294,7 @@ static enum sov_status check_plan(const struct plan *plan, struct sov_fault *fau
     }
     enum sov_status status = SOV_OK;
     for (u32 i = 0; i < plan->n_ops && status == SOV_OK; i++) {
-        status = check_op(plan, &plan->ops[i], fault);
+        status = check_op(plan, &plan->ops[i], is_tensor, fault);
     }
     return status;
 }
@@ -383,7 +391,7 @@ enum sov_status cuda_create(const struct plan *plan, const struct cuda_config *c
     assert(config->batch_tokens >= 1 && config->batch_tokens <= CUDA_BATCH_TOKENS_MAX);
     assert(config->logit_rows >= 1 && config->logit_rows <= CUDA_BATCH_TOKENS_MAX);
     assert(config->n_positions >= 1 && config->kv_plane_bytes >= 1);
-    enum sov_status status = check_plan(plan, fault);
+    enum sov_status status = check_plan(plan, config->is_tensor, fault);
     if (status != SOV_OK) return status;
     struct cuda *cuda = arena_alloc(arena, sizeof *cuda, ROW_ALIGN);
     u32 n_launched = (CUDA_GRAPHS_MAX + 1) * launch_capacity(plan);

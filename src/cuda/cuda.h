@@ -28,6 +28,7 @@ struct cuda_config {
     u32 n_sequences;  // rows of the block tables, each of max_blocks
     u32 max_blocks;
     u64 kv_plane_bytes;   // of K, and of V
+    bool is_tensor;       // the profile tensor (docs/contract.md, section 11), else exact
     bool has_no_graphs;   // for tests: every step is launched kernel by kernel
     const u32 *stop_word; // while it is not 0 nothing is computed; NULL: nothing stops a step
     // Called now and then while weights are copied, with bytes. NULL: nobody asks.

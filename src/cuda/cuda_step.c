@@ -38,6 +38,7 @@ struct step {
     struct cuda_shape shape;
     cuda_kv_view *kv_view;
     const void *kv_context;
+    u8 plain[BUFFER_COUNT]; // tensor: the f16 buffer that one of 16-bit integers would be made of
 };
 
 // A buffer of the operator. K and V of a small batch lie layer behind layer (struct cuda_kv_rows).
@@ -117,6 +118,10 @@ static enum sov_status launch_rmsnorm(struct step *s, const struct plan_op *op, 
 static enum sov_status launch_quantize(struct step *s, const struct plan_op *op, u32 n_rows,
                                        struct sov_fault *fault) {
     struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
+    if (s->cuda->config.is_tensor) { // the gemms behind it read src, which stays until then
+        s->plain[op->dst] = op->src;
+        return SOV_OK;
+    }
     struct cuda_quantize_planes_params params = {
         .x = src.data,
         .high = dst.q16.high,
@@ -138,7 +143,12 @@ static enum sov_status launch_gemm(struct step *s, const struct plan_op *op, u32
                                    struct sov_fault *fault) {
     struct cuda *cuda = s->cuda;
     struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
+    bool is_tensor = cuda->config.is_tensor &&
+                     cuda_gemm_has_tensor(op->weight->type, op->weight->k);
+    if (is_tensor && src.storage == STORAGE_Q16) src = buffer_of(s, op, s->plain[op->src]);
+    assert(!is_tensor || src.storage == STORAGE_F16);
     struct cuda_gemm_args args = {
+        .is_tensor = is_tensor,
         .weight = cuda_weight_address(cuda, op->weight->data),
         .row_bytes = op->weight->row_bytes,
         .type = op->weight->type,

@@ -56,8 +56,9 @@ struct cuda_gemm_args {
     u64 row_bytes;
     enum dtype type;
     u32 k, features, n_tokens;
-    struct cuda_q16 xq; // of quantised types
-    cuda_address x;     // f16 [n_tokens, x_stride], of F16, BF16 and F32 weights
+    bool is_tensor;     // by the profile tensor: only where cuda_gemm_has_tensor
+    struct cuda_q16 xq; // of quantised types, unless is_tensor
+    cuda_address x;     // f16 [n_tokens, x_stride], of F16, BF16 and F32 weights and of is_tensor
     u32 x_stride;
     cuda_address bias; // f32 [features], or 0
     enum gemm_output output;
@@ -67,6 +68,12 @@ struct cuda_gemm_args {
 bool cuda_gemm_has(enum dtype type);
 // The kernel for so many tokens of a type that there is one for.
 enum cuda_kernel cuda_gemm_kernel(enum dtype type, u32 n_tokens);
+// The profile tensor: whether it multiplies rows of k elements, which must begin at multiples of
+// CUDA_TENSOR_ALIGN (quantised rows: the tensor must); the rest is `exact`. What is computed does
+// not depend on the kernel.
+#define CUDA_TENSOR_ALIGN 16u
+bool cuda_gemm_has_tensor(enum dtype type, u32 k);
+enum cuda_kernel cuda_gemm_tensor_kernel(enum dtype type, u32 n_tokens);
 enum sov_status sov_cuda_gemm(struct cuda_queue *queue, const struct cuda_gemm_args *args,
                               struct sov_fault *fault) MUST_CHECK;
 

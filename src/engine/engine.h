@@ -37,6 +37,7 @@
 #define ENGINE_RUN_AHEAD_MAX 8               // tokens staged behind one that waits for its receipt
 #define ENGINE_KV_BYTES_DEFAULT (2ull << 30) // bounds the default of kv_blocks
 #define ENGINE_LOGPROBS_SHARED_MAX 20        // default of logprobs_max with several sequences
+#define ENGINE_PROFILE_BYTES 24              // of the profile's full name, with its 0
 
 // Computes one batch; see cpu_forward for the contract. For tests: an engine may run over another
 // backend than the CPU's.
@@ -50,6 +51,10 @@ struct engine_backend {
 // What computes. ENGINE_AUTO: CUDA where driver, card and memory for the model are there, else the
 // CPU.
 enum engine_device { ENGINE_CPU, ENGINE_CUDA, ENGINE_AUTO };
+
+// The profile of docs/contract.md. Cards alone compute ENGINE_TENSOR, so that with it ENGINE_AUTO
+// is ENGINE_CUDA, and another device SOV_ERR_UNSUPPORTED.
+enum engine_numerics { ENGINE_EXACT, ENGINE_TENSOR };
 
 struct engine_config {
     u32 context;       // tokens of prompt and answer of one sequence; 0: min(the model's,
@@ -79,6 +84,7 @@ struct engine_config {
     const u32 *stop_word;                 // see cpu_set_stop_word; NULL: nothing stops a step
     bool has_janet;                       // show what is going on in the Janet array
     enum engine_device device;
+    enum engine_numerics numerics;
     const struct platform_start *start; // of the program, for CUDA: finds the driver
     const char *cuda_library;           // NULL: NVIDIA's driver
     u32 cuda_device;                    // the card, in the driver's order
@@ -222,6 +228,8 @@ void engine_forget_prefixes(struct engine *engine);
 void engine_assert_consistent(const struct engine *engine);
 // For traces: see cpu_set_tap. NULL when something else computes.
 struct cpu *engine_cpu(struct engine *engine);
+// The full name of the profile, as origins and keys have it: "exact", or "tensor sm_90".
+const char *engine_profile(const struct engine *engine);
 // The name of the card that computes; NULL: none does.
 const char *engine_card(const struct engine *engine);
 // Why ENGINE_AUTO took the CPU; NULL when that was not so.

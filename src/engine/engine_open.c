@@ -142,6 +142,7 @@ static struct cuda_config cuda_config_of(const struct model *model,
         .n_sequences = kv.n_sequences,
         .max_blocks = kv.max_blocks,
         .kv_plane_bytes = kv_plane_bytes(&kv),
+        .is_tensor = config->numerics == ENGINE_TENSOR,
         .has_no_graphs = config->no_cuda_graphs,
         .stop_word = config->stop_word,
         .progress = config->progress,
@@ -239,6 +240,17 @@ static enum sov_status create_card(struct engine *engine, struct kv_memory *memo
     return SOV_OK;
 }
 
+// Sums of the matrix units are the same on one architecture: it is part of the profile's name.
+static void name_profile(struct engine *engine) {
+    struct text t = TEXT_OVER_ARRAY(engine->profile);
+    if (engine->config.numerics == ENGINE_EXACT) {
+        text_format(&t, "exact");
+    } else {
+        text_format(&t, "tensor sm_%u", cuda_driver_of(engine->cuda)->capability);
+    }
+    assert(!t.truncated);
+}
+
 static enum sov_status create_backend(struct engine *engine, struct sov_fault *fault) {
     if (engine->cuda != NULL) {
         engine->backend = (struct engine_backend){engine->cuda, cuda_backend};
@@ -310,6 +322,7 @@ static enum sov_status create_parts(struct engine *engine, struct sov_fault *fau
     struct kv_config kv = kv_config_of(model, config);
     status = create_card(engine, &kv.memory, fault);
     if (status != SOV_OK) return status;
+    name_profile(engine);
     status = kv_create(&engine->kv, &kv, config->kv_shuffle, config->kv_shuffle_seed, arena, fault);
     if (status == SOV_OK) {
         status = sampler_create(&engine->sampler, model->params.n_vocab, arena, fault);
@@ -360,8 +373,16 @@ static enum sov_status open_on_device(const struct model *model, const struct en
 
 enum sov_status engine_open(const struct model *model, const struct engine_config *config,
                             struct engine **result, struct sov_fault *fault) {
-    if (config->device != ENGINE_AUTO) return open_on_device(model, config, result, fault);
     struct engine_config chosen = *config;
+    if (config->numerics == ENGINE_TENSOR) {
+        if (config->device == ENGINE_CPU || config->backend != NULL) {
+            return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                             "the numeric profile tensor is computed by CUDA cards alone, not by "
+                             "the CPU");
+        }
+        chosen.device = ENGINE_CUDA;
+    }
+    if (chosen.device != ENGINE_AUTO) return open_on_device(model, &chosen, result, fault);
     struct sov_fault refused = {0};
     chosen.device = ENGINE_CUDA;
     if (open_on_device(model, &chosen, result, &refused) == SOV_OK) return SOV_OK;
@@ -370,6 +391,8 @@ enum sov_status engine_open(const struct model *model, const struct engine_confi
     if (status == SOV_OK) (*result)->card_refused = refused;
     return status;
 }
+
+const char *engine_profile(const struct engine *engine) { return engine->profile; }
 
 const char *engine_card(const struct engine *engine) {
     return engine->cuda != NULL ? cuda_driver_of(engine->cuda)->card : NULL;

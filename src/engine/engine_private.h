@@ -64,7 +64,8 @@ struct engine {
     struct cpu *cpu;               // NULL over another backend
     struct cuda *cuda;             // the same
     struct sov_fault card_refused; // of ENGINE_AUTO
-    struct janet *janet;           // or NULL
+    char profile[ENGINE_PROFILE_BYTES];
+    struct janet *janet; // or NULL
     struct engine_backend backend;
     struct checkpoint_memory checkpoints;
     struct checkpoint_store store;

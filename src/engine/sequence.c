@@ -15,8 +15,6 @@
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
 
-#define PROFILE STR("exact")
-
 static void put_u32(struct sha256 *h, u32 value) {
     u8 bytes[4];
     store_u32(bytes, value);
@@ -30,8 +28,9 @@ static struct str token_bytes(const u32 *tokens, u32 n) {
 
 static void put_model(struct sha256 *h, const struct engine *engine) {
     sha256_update(h, (struct str){engine->config.model_digest.bytes, SHA256_BYTES});
-    put_u32(h, (u32)PROFILE.len);
-    sha256_update(h, PROFILE);
+    struct str profile = str_from_z(engine->profile);
+    put_u32(h, (u32)profile.len);
+    sha256_update(h, profile);
 }
 
 static void put_sampling(struct sha256 *h, const struct sample_params *p) {

@@ -393,7 +393,8 @@ static void exact_row(enum dtype type, const u8 *row, u32 k, f64 *value, f64 *ma
 
 // docs/contract.md, section 7: what a sum may lose, as a share of the sum of magnitudes.
 static f64 tensor_share(enum dtype type, u32 k) {
-    f64 eta = 18 * 0x1p-23, steps = 2, rounded = k / 32;
+    f64 eta = 18 * 0x1p-23;
+    u32 steps = 2, rounded = k / 32;
     if (type == DTYPE_F16) steps = (k + 15) / 16;
     if (type == DTYPE_BF16) steps = 2 * ((k + 15) / 16);
     bool once = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0;
