@@ -237,6 +237,37 @@ static u32 run_gemv_float(struct run *r, const char *name, const struct cuda_gem
     return r->outside ? 1 : r->ops->gemm[args.type](&args, 0, p->features, r->scratch);
 }
 
+// The tensor profile: the sum in f64, rounded once, as good as any order within the bound.
+static u32 run_tensor(struct run *r, const char *name, const struct cuda_gemv_float_params *p) {
+    enum dtype type = DTYPE_F16;
+    if (!type_of(name, &type)) return 1;
+    u64 row = dtype_row_bytes(type, p->k), element = output_element(p->output);
+    const u8 *weight = rows_at(r, p->weight, p->features, p->row_bytes, row, 1);
+    const f16 *x = rows_at(r, p->x, p->n_tokens, p->x_stride, p->k, sizeof(f16));
+    const u8 *bias = p->bias == 0 ? NULL : at(r, p->bias, (u64)p->features * sizeof(f32));
+    u8 *out = rows_at(r, p->out, p->n_tokens, p->out_stride, p->features, element);
+    if (r->outside) return 1;
+    f32 *w = malloc(p->k * sizeof *w);
+    for (u64 i = 0; i < p->features; i++) {
+        dtype_dequantise(type, weight + i * p->row_bytes, p->k, w);
+        for (u64 t = 0; t < p->n_tokens; t++) {
+            f64 sum = 0;
+            for (u32 k = 0; k < p->k; k++) {
+                sum += (f64)w[k] * (f64)f16_to_f32(x[t * p->x_stride + k]);
+            }
+            f32 total = (f32)sum + (bias == NULL ? 0.0f : load_f32(bias + 4 * i));
+            u8 *to = out + (t * p->out_stride + i) * element;
+            if (p->output == GEMM_TO_F16) {
+                store_u16(to, f32_to_f16(total));
+            } else {
+                store_f32(to, p->output == GEMM_ADD_F32 ? load_f32(to) + total : total);
+            }
+        }
+    }
+    free(w);
+    return 0;
+}
+
 static u32 run_rope(struct run *r, const char *name, const struct cuda_rope_params *p) {
     u32 rows = r->grid[0];
     struct rope_args args = {
@@ -438,6 +469,7 @@ static u32 run_kernel(struct run *r, const char *name, const void *params) {
     if (strncmp(name, "gemv_f", 6) == 0 || strncmp(name, "gemv_b", 6) == 0) {
         return run_gemv_float(r, name, params);
     }
+    if (strncmp(name, "gemm_tensor_", 12) == 0) return run_tensor(r, name, params);
     if (strncmp(name, "gem", 3) == 0) return run_gemm(r, name, params);
     if (strcmp(name, "quantize_q16") == 0) return run_quantize(r, params);
     if (strcmp(name, "quantize_q16_planes") == 0) return run_quantize_planes(r, params);

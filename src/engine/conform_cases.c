@@ -654,13 +654,13 @@ static const i32 gemv_32_shapes[][SHAPE_MAX] = {
     {32, 1, 1, 2, 0},    {288, 13, 1, 1, 0},   {320, 11, 1, 0, 1},  {96, 9, 3, 1, 1},
     {1280, 8, 1, 2, 1},  {576, 9, 3, 0, 0},    {96, 17, 256, 2, 0}, {576, 576, 1, 1, 0},
     {64, 8, 7, 0, 1},    {4352, 100, 1, 2, 0}, {16384, 5, 1, 0, 0}, {16416, 5, 2, 2, 1},
-    {18688, 3, 1, 1, 0},
+    {18688, 3, 1, 1, 0}, {17664, 10, 1, 2, 0}, {1024, 64, 1, 0, 1},
 };
 static const i32 gemv_256_shapes[][SHAPE_MAX] = {
     {256, 1, 1, 2, 0},   {512, 13, 1, 1, 0},   {768, 11, 1, 0, 1},   {256, 9, 3, 1, 1},
     {1280, 8, 1, 2, 1},  {512, 9, 3, 0, 0},    {256, 17, 256, 2, 0}, {512, 576, 1, 1, 0},
     {256, 8, 7, 0, 1},   {4352, 100, 1, 2, 0}, {16384, 5, 1, 0, 0},  {16640, 5, 2, 2, 1},
-    {18688, 3, 1, 1, 0},
+    {18688, 3, 1, 1, 0}, {17664, 10, 1, 2, 0}, {1024, 64, 1, 0, 1},
 };
 static const i32 gemv_4_32_shapes[][SHAPE_MAX] = {
     {32, 3, 2, 2, 0},    {288, 9, 4, 1, 0},   {320, 11, 5, 0, 1},  {96, 9, 1, 2, 1},
@@ -804,6 +804,104 @@ static void build_gemv_float(struct conform_build *b) {
                                             .out_stride = out_stride,
                                             .output = args.output};
     launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
+}
+
+// --- the tensor profile ---
+
+static const i32 tensor_half_shapes[][SHAPE_MAX] = {
+    {8, 1, 1, 2, 0},      {96, 17, 5, 1, 1},     {296, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
+    {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {328, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {24, 128, 16, 1, 0},
+};
+static const i32 tensor_32_shapes[][SHAPE_MAX] = {
+    {32, 1, 1, 2, 0},     {96, 17, 5, 1, 1},     {288, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
+    {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {320, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {32, 128, 16, 1, 0},
+};
+static const i32 tensor_256_shapes[][SHAPE_MAX] = {
+    {256, 1, 1, 2, 0},    {256, 17, 5, 1, 1},    {512, 70, 9, 0, 1},    {256, 130, 64, 2, 0},
+    {768, 65, 65, 2, 1},  {1024, 129, 17, 1, 1}, {256, 67, 129, 0, 0},  {256, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {1280, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {256, 128, 16, 1, 0},
+};
+
+// The other kernel of the type: gemm_tensor_T_8 follows gemm_tensor_T.
+static enum cuda_kernel partner_of(enum cuda_kernel kernel) {
+    bool is_first = (kernel - CUDA_KERNEL_gemm_tensor_f16) % 2 == 0;
+    return is_first ? kernel + 1 : kernel - 1;
+}
+
+// Rows [first, first + rows) of the product by a kernel.
+static void launch_tensor(struct conform_build *b, enum cuda_kernel kernel,
+                          const struct gemm_args *args, struct cuda_gemv_float_params params,
+                          u32 first, u32 rows, u32 out) {
+    params.x += 2ull * first * args->x_stride;
+    params.out = address(b, out);
+    params.n_tokens = rows;
+    launch(b, kernel, params.features, rows, 1, 0, &params, sizeof params);
+}
+
+// All rows by the kernel; then batches of 64, 17, 5 and 1 of them, and all by the other kernel.
+static void build_tensor(struct conform_build *b) {
+    static const u32 batches[] = {64, 17, 5, 1};
+    const i32 *shape = b->item->shape;
+    u32 k = (u32)shape[0], features = (u32)shape[1], tokens = (u32)shape[2];
+    u32 out_stride = features + 3, x_stride = (u32)round_up(k, 8) + 8;
+    bool is_f16 = shape[3] == GEMM_TO_F16;
+    u64 row_bytes = dtype_row_bytes(type_of(b), k), out_row = (is_f16 ? 2ull : 4ull) * out_stride;
+    u32 weight = declare_in(b, "weight", features * row_bytes);
+    u32 x = declare_in(b, "x", 2ull * tokens * x_stride);
+    u32 bias = declare_in(b, "bias", 4ull * features);
+    struct conform_bounded *bounded = &b->bounded;
+    *bounded = (struct conform_bounded){.out = declare_out_rows(b, out_stride),
+                                        .rows = tokens,
+                                        .n = features,
+                                        .stride = out_stride,
+                                        .is_f16 = is_f16};
+    for (u32 i = 0; i < COUNT_OF(batches); i++) {
+        u32 rows = batches[i], first = (tokens - MIN(rows, tokens)) / 2;
+        if (rows >= tokens) continue;
+        bounded->parts[bounded->n_parts++] =
+            (struct conform_part){declare_out(b, "part", rows * out_row), first, rows};
+    }
+    bounded->parts[bounded->n_parts++] =
+        (struct conform_part){declare_out(b, "other kernel's", tokens * out_row), 0, tokens};
+    bounded->exact = declare(b, "exact", CONFORM_HOST, 8ull * tokens * features, 0);
+    bounded->slack = declare(b, "slack", CONFORM_HOST, 8ull * tokens * features, 0);
+    u32 row = declare(b, "row", CONFORM_HOST, 16ull * k, 0);
+    if (!poisoned(b)) return;
+    fill_weights(b, weight, type_of(b));
+    fill(b, x, F16, tokens, k, x_stride, 4, false);
+    fill_gemm(b, bias, bounded->out, out_stride);
+    for (u32 p = 0; p < bounded->n_parts; p++) {
+        const struct conform_part *part = &bounded->parts[p];
+        memcpy(input(b, part->buffer), (u8 *)input(b, bounded->out) + part->first * out_row,
+               part->rows * out_row);
+    }
+    seal(b);
+    struct gemm_args args = gemm_args_of(b, weight, bias, bounded->out, out_stride);
+    args.x = input(b, x);
+    args.x_stride = x_stride;
+    conform_exact_gemm(&args, features, input(b, bounded->out), input(b, bounded->exact),
+                       input(b, bounded->slack), input(b, row));
+    struct cuda_gemv_float_params params = {.weight = address(b, weight),
+                                            .x = address(b, x),
+                                            .bias = args.bias != NULL ? address(b, bias) : 0,
+                                            .row_bytes = (u32)row_bytes,
+                                            .k = k,
+                                            .features = features,
+                                            .x_stride = x_stride,
+                                            .out_stride = out_stride,
+                                            .output = args.output};
+    launch_tensor(b, b->item->kernel, &args, params, 0, tokens, bounded->out);
+    for (u32 p = 0; p < bounded->n_parts; p++) {
+        const struct conform_part *part = &bounded->parts[p];
+        bool is_other = p + 1 == bounded->n_parts;
+        launch_tensor(b, is_other ? partner_of(b->item->kernel) : b->item->kernel, &args, params,
+                      part->first, part->rows, part->buffer);
+    }
 }
 
 // --- the KV cache ---
@@ -1108,6 +1206,9 @@ enum family_idx {
     GEMV_4_32,
     GEMV_4_256,
     GEMV_FLOAT,
+    TENSOR_HALF,
+    TENSOR_32,
+    TENSOR_256,
     KV,
     ATTENTION,
     SPLIT,
@@ -1135,6 +1236,9 @@ static const struct conform_family families[] = {
     [GEMV_4_32] = FAMILY(build_gemm, gemm_columns, gemv_4_32_shapes, 3),
     [GEMV_4_256] = FAMILY(build_gemm, gemm_columns, gemv_4_256_shapes, 3),
     [GEMV_FLOAT] = FAMILY(build_gemv_float, gemm_columns, gemv_float_shapes, 4),
+    [TENSOR_HALF] = FAMILY(build_tensor, gemm_columns, tensor_half_shapes, 3),
+    [TENSOR_32] = FAMILY(build_tensor, gemm_columns, tensor_32_shapes, 3),
+    [TENSOR_256] = FAMILY(build_tensor, gemm_columns, tensor_256_shapes, 3),
     [KV] = FAMILY(build_kv, kv_columns, kv_shapes, 5),
     [ATTENTION] = FAMILY(build_attention, attention_columns, attention_shapes, 5),
     [SPLIT] = FAMILY(build_attention, attention_columns, split_shapes, 4),
@@ -1154,6 +1258,9 @@ struct subject {
     [CUDA_KERNEL_embed_##name] = {EMBED_FLOAT, type},   \
     [CUDA_KERNEL_gemv_##name##_1] = {GEMV_FLOAT, type}, \
     [CUDA_KERNEL_gemv_##name##_4] = {GEMV_FLOAT, type}
+#define TENSOR(name, type, n)                              \
+    [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type}, \
+    [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type}
 static const struct subject subjects[CUDA_KERNEL_COUNT] = {
     [CUDA_KERNEL_kv_append] = {.family = KV},
     [CUDA_KERNEL_flash_attention_paged] = {.family = ATTENTION},
@@ -1184,6 +1291,18 @@ static const struct subject subjects[CUDA_KERNEL_COUNT] = {
     FLOATS(f16, DTYPE_F16),
     FLOATS(bf16, DTYPE_BF16),
     FLOATS(f32, DTYPE_F32),
+    TENSOR(f16, DTYPE_F16, HALF),
+    TENSOR(bf16, DTYPE_BF16, HALF),
+    TENSOR(q4_0, DTYPE_Q4_0, 32),
+    TENSOR(q4_1, DTYPE_Q4_1, 32),
+    TENSOR(q5_0, DTYPE_Q5_0, 32),
+    TENSOR(q5_1, DTYPE_Q5_1, 32),
+    TENSOR(q8_0, DTYPE_Q8_0, 32),
+    TENSOR(q2_k, DTYPE_Q2_K, 256),
+    TENSOR(q3_k, DTYPE_Q3_K, 256),
+    TENSOR(q4_k, DTYPE_Q4_K, 256),
+    TENSOR(q5_k, DTYPE_Q5_K, 256),
+    TENSOR(q6_k, DTYPE_Q6_K, 256),
 };
 
 static enum dtype type_of(const struct conform_build *b) { return subjects[b->item->kernel].type; }
@@ -1195,7 +1314,8 @@ bool conform_case_get(enum cuda_kernel kernel, u32 idx, struct conform_case *ite
     *item = (struct conform_case){.kernel = kernel,
                                   .family = family,
                                   .shape = family->shapes[idx],
-                                  .is_quick = idx < family->n_quick};
+                                  .is_quick = idx < family->n_quick,
+                                  .is_tensor = family->build == build_tensor};
     struct text t = TEXT_OVER_ARRAY(item->id);
     text_format(&t, "%s", cuda_kernel_name(kernel));
     for (u32 i = 0; family->columns[i] != NULL; i++) {
@@ -1225,6 +1345,7 @@ void conform_build(struct conform_build *b, u64 seed) {
     b->host_bytes = 0;
     b->n_buffers = b->n_launches = 0;
     b->is_refused = false;
+    b->bounded = (struct conform_bounded){0};
     b->power = declare_in(b, "power", sizeof(u32));
     b->status = declare_out(b, "status", CUDA_STATUS_WORDS * sizeof(u32));
     b->item->family->build(b);
