@@ -119,7 +119,7 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
 # --- what the program says of itself in a record (src/cli/record.c) ---
-DIGEST_HEADER := $(BUILD)/generated/digests.h
+DIGEST_HEADER := $(BUILD)/generated/cli/digests.h
 KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
 BUILD_SOURCES := $(sort $(wildcard src/*/*.[ch] src/cuda/ptx/* include/*.h)) Makefile
 digest_of = $$(cat $(1) | sha256sum | cut -c1-64)
@@ -217,7 +217,8 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_CORE)
 # fuzz_cli.c stands between the commands and the platform: it defines __wrap_ of these.
 WRAPPED := open close read read_some write is_terminal terminal_raw terminal_restore \
            terminal_columns memory_map thread_start thread_join cpu_count monotonic_ns random \
-           interrupted forget_interrupt watch_interrupt sleep can_read
+           interrupted forget_interrupt watch_interrupt sleep can_read is_missing make_folder \
+           sync_folder rename remove remove_folder folder_names
 $(BUILD)/fuzz/fuzz_cli $(BUILD)/cov/fuzz_cli: FUZZ_LINK := $(WRAPPED:%=-Wl,--wrap=platform_%)
 
 # One planted bug per fuzzer must be found (tools/plant.py); the short form plants one only.

@@ -4,7 +4,8 @@
 // linker's --wrap puts it between the program and hosted.c):
 //
 //   files      "m", "s": tiny models with a BPE and an SPM vocabulary; "t": the rest of the input,
-//              which is stdin too; what is created goes nowhere; no other file exists
+//              which is stdin too; the log of a store that is made; what else is created goes
+//              nowhere; no other file exists, and every folder can be made
 //   memory     a mapping above a limit, or the Nth, is refused as a system may refuse it
 //   threads    no more than THREADS_MAX
 //   signals    SIGINT comes when it was asked for POLLS times, at the latest SIGTERM at POLLS_MAX
@@ -54,6 +55,8 @@ static struct {
     u64 n_clock;
     bool forgotten; // the SIGINT was
     struct shown out, err;
+    int log;       // of the store; -1: none was made
+    bool has_log;  // under its name
     int models[2]; // "m" and "s", built at the start, when nothing is refused yet
     bool has_models;
 } world;
@@ -195,10 +198,62 @@ static int file_of(const char *path) {
     return descriptor;
 }
 
+static bool ends_with(const char *path, const char *end) {
+    struct str s = str_from_z(path), wanted = str_from_z(end);
+    if (s.len < wanted.len) return false;
+    return str_equal((struct str){s.data + s.len - wanted.len, wanted.len}, wanted);
+}
+
+WRAP(bool, platform_is_missing, const char *path) {
+    return !ends_with(path, "/log") || !world.has_log;
+}
+
+WRAP(enum sov_status, platform_make_folder, const char *path, struct sov_fault *fault) {
+    (void)path;
+    (void)fault;
+    return SOV_OK;
+}
+
+WRAP(enum sov_status, platform_sync_folder, const char *path, struct sov_fault *fault) {
+    (void)path;
+    (void)fault;
+    return SOV_OK;
+}
+
+WRAP(enum sov_status, platform_rename, const char *from, const char *to, struct sov_fault *fault) {
+    (void)from;
+    (void)fault;
+    world.has_log = world.has_log || ends_with(to, "/log");
+    return SOV_OK;
+}
+
+// Nothing outside is there to be removed, or listed.
+WRAP(enum sov_status, platform_remove, const char *path, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_IO, "remove %s: ENOENT", path);
+}
+
+WRAP(enum sov_status, platform_remove_folder, const char *path, struct sov_fault *fault) {
+    return fault_set(fault, SOV_ERR_IO, "remove folder %s: ENOENT", path);
+}
+
+WRAP(enum sov_status, platform_folder_names, const char *path, char *names, usize capacity,
+     usize *n_bytes, struct sov_fault *fault) {
+    (void)names;
+    (void)capacity;
+    *n_bytes = 0;
+    return fault_set(fault, SOV_ERR_IO, "open %s: ENOENT", path);
+}
+
 WRAP(enum sov_status, platform_open, const char *path, enum platform_open_mode mode,
      int *descriptor, struct sov_fault *fault) {
     bool creates = mode != PLATFORM_OPEN_READ;
-    int opened = creates ? memfd_create("created", 0) : file_of(path);
+    int opened = mode == PLATFORM_OPEN_UPDATE ? dup(world.log)
+                 : creates                    ? memfd_create("created", 0)
+                                              : file_of(path);
+    if (mode == PLATFORM_OPEN_CREATE && ends_with(path, "/log.new")) {
+        if (world.log >= 0) close(world.log);
+        world.log = dup(opened);
+    }
     if (opened < 0) {
         return fault_set(fault, SOV_ERR_IO, "open %.256s: ENOENT (no such file or folder)", path);
     }
@@ -300,9 +355,9 @@ WRAP(u32, platform_terminal_columns, int descriptor) {
 }
 
 WRAP(void *, platform_memory_map, usize bytes) {
-    world.n_maps++;
+    u32 n_maps = __atomic_add_fetch(&world.n_maps, 1, __ATOMIC_RELAXED); // the recorder maps too
     u64 limit = (world.flags & FLAG_LITTLE_MEMORY) != 0 ? MEMORY_BYTES_MAX / 16 : MEMORY_BYTES_MAX;
-    if (world.n_maps == world.refused_map || bytes > limit) return NULL;
+    if (n_maps == world.refused_map || bytes > limit) return NULL;
     return __real_platform_memory_map(bytes);
 }
 
@@ -520,7 +575,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     world.n_polls = world.n_maps = world.n_open = world.n_raw = world.n_threads = 0;
     world.n_clock = 0;
     world.forgotten = false;
-    static const char *const dumb[] = {"TERM=dumb", NULL}, *const plain[] = {"TERM=x", NULL};
+    world.log = -1;
+    world.has_log = false;
+    static const char *const dumb[] = {"TERM=dumb", "HOME=/h", NULL};
+    static const char *const plain[] = {"TERM=x", "HOME=/h", NULL};
     struct platform_start start = {
         .n_args = n,
         .args = (const char *const *)args,
@@ -530,6 +588,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     int code = program_main(&start);
     assert(platform_memory_mapped() == mapped);
     assert(world.n_open == 0 && world.n_raw == 0 && world.n_threads == 0);
+    if (world.log >= 0) close(world.log);
     check_output(code, args, n);
     for (u32 i = 0; i < n; i++) free(args[i]);
     free(args);

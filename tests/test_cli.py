@@ -121,7 +121,8 @@ def test_run_reads_prompts_from_everywhere(tmp_path):
     expected = sov.succeed("run", *options, "-p", text)
     assert expected.stdout.startswith(b" Paris.") and expected.stdout.endswith(b"\n")
     assert re.fullmatch(rb"prompt 5 tokens, [\d.]+ tokens/s; answer 8 tokens, [\d.]+ tokens/s "
-                        rb"\(length\)\n", expected.stderr)
+                        rb"\(length\)\nrecord 8:[0-9a-f]{64}, receipt [0-9a-f]{64}, /.*\n",
+                        expected.stderr)
     for way in (["-f", tmp_path / "prompt"], ["--tokens", tmp_path / "ids"]):
         assert sov.succeed("run", *options, *way).stdout == expected.stdout
     for way in ([], ["-f", "-"]):
@@ -132,7 +133,7 @@ def test_run_json():
     model = sov.model("smollm2")
     answer = sov.run_json(model, "-p", "Once", "-n", "5", "--seed", "3")
     assert list(answer) == ["model", "prompt_tokens", "tokens", "text", "finish_reason", "seed",
-                            "timings"]
+                            "record", "timings"]
     assert answer["prompt_tokens"] == [6403] and len(answer["tokens"]) == 5
     assert answer["finish_reason"] == "length" and answer["seed"] == 3
     assert answer["timings"]["prompt_n"] == 1 and answer["timings"]["predicted_n"] == 5

@@ -15,7 +15,10 @@ def parsed(*arguments, **options):
 
 def test_version():
     text = sov.succeed("version").stdout.decode()
-    assert parsed("version")["version"] == text.split()[1]
+    data = parsed("version")
+    assert data["version"] == text.split()[1]
+    card = f"card: {data['card']}" if "card" in data else f"no card: {data['no_card']}"
+    assert text.splitlines()[1:] == [card]
 
 
 def test_tokenize_and_back():

@@ -229,7 +229,7 @@ static void every_step_is_the_cpus(void) {
 struct result {
     enum sov_status status; // of opening, or of the sequence when it failed
     struct sov_fault fault;
-    u32 n, n_failed, n_steps, n_interrupted;
+    u32 n, n_failed, n_steps, n_interrupted, n_late;
     u32 tokens[CONTEXT];
     enum finish_reason finish;
 };
@@ -258,10 +258,12 @@ static struct result run_small(enum engine_device device, struct engine_config c
         r.n_steps++;
         r.n_failed += report.n_failed;
         if (stop_word != 0) {
-            r.n_interrupted++;
+            bool is_late = false; // after the last kernel of the step: its result counts
             for (u32 i = 0; i < report.n_outputs; i++) {
-                CHECK(report.outputs[i].event.type == EVENT_ADMITTED); // before the power went
+                is_late = is_late || report.outputs[i].event.type != EVENT_ADMITTED;
             }
+            r.n_interrupted += !is_late;
+            r.n_late += is_late;
             stop_word = 0;
         }
         for (u32 i = 0; i < report.n_outputs; i++) {
@@ -299,8 +301,10 @@ static u32 run_failing(u32 call, bool is_sticky, u32 n_open, const struct result
     u32 n_calls = report->n_calls;
     CHECK_MSG(platform_memory_mapped() == mapped, "call %u: memory is left mapped", call);
     if (r.status != SOV_OK) {
-        CHECK_MSG(r.status == SOV_ERR_IO && contains(r.fault.message, entry), "call %u, %s: %s",
-                  call, entry, r.fault.message);
+        // Nobody waits for a release; what comes next then says what is wrong.
+        bool is_release = contains(entry, "Destroy");
+        CHECK_MSG(r.status == SOV_ERR_IO && (is_release || contains(r.fault.message, entry)),
+                  "call %u, %s: %s", call, entry, r.fault.message);
     }
     // What was committed is right whatever happened, and one failure is overcome.
     CHECK_MSG(r.n <= expected->n && memcmp(r.tokens, expected->tokens, r.n * sizeof(u32)) == 0,
@@ -394,7 +398,7 @@ static void power_that_goes_changes_no_token(void) {
     struct result expected = run_small(ENGINE_CPU, small);
     struct engine_config config = small;
     config.stop_word = &stop_word;
-    u32 n_interrupted = 0;
+    u32 n_interrupted = 0, n_late = 0;
     for (u32 at = 1; at < 600; at += test_option("FULL") != NULL ? 1 : 13) {
         struct standin_config standin = good;
         standin.deferred = 1 + at % 4;
@@ -407,10 +411,11 @@ static void power_that_goes_changes_no_token(void) {
                   r.n, r.fault.message);
         CHECK_MSG(r.n_failed == 0, "launch %u: %u attempts failed", at, r.n_failed);
         n_interrupted += r.n_interrupted;
+        n_late += r.n_late;
         check_books("power");
     }
-    CHECK(n_interrupted > 10);
-    test_note("%u steps interrupted", n_interrupted);
+    CHECK(n_interrupted > 10 && n_late * 20 < n_interrupted);
+    test_note("%u steps interrupted, %u stopped behind their last kernel", n_interrupted, n_late);
     stop_word = 0;
     tiny_close(&tiny);
 }

@@ -145,9 +145,130 @@ static void blocks_beyond_the_committed(void) {
     tiny_close(&state.tiny);
 }
 
+// --- going on from a checkpoint ---
+
+#define HISTORY_NEW 150
+
+static struct {
+    u8 bytes[1 << 16];
+    usize n;
+    struct checkpoint_id id;
+    struct sha256_digest digests[HISTORY_NEW + 2]; // by event
+    u32 n_events;
+} saved;
+
+// Keeps the boundary after 64 generated tokens.
+static enum sov_status keep_begin(void *context, const struct checkpoint_id *id, struct str bytes,
+                                  struct sov_fault *fault) {
+    if (id->n_tokens == PROMPT + ENGINE_CHECKPOINT_TOKENS) {
+        assert(bytes.len <= sizeof saved.bytes);
+        memcpy(saved.bytes, bytes.data, bytes.len);
+        saved.n = bytes.len;
+        saved.id = *id;
+    }
+    return state.inner.begin(context, id, bytes, fault);
+}
+
+static struct engine_request history_request(const u32 *prompt) {
+    struct engine_request request = {.id = 7,
+                                     .tokens = prompt,
+                                     .n_tokens = PROMPT,
+                                     .n_new_max = HISTORY_NEW,
+                                     .ignore_end = true,
+                                     .end_token = TOKEN_NONE,
+                                     .sampling = sample_params_default()};
+    request.sampling.seed = 3;
+    return request;
+}
+
+// Submits and runs to the end. The events must be those of `saved` from `first` on; returns the
+// reason of the end.
+static enum finish_reason run_history(const struct engine_request *request, u64 first, bool keeps,
+                                      struct sov_fault *fault) {
+    struct engine_config config = {.max_seqs = 1, .run_ahead = 4};
+    struct engine *engine = open_engine(config);
+    struct checkpoint_store store = state.store;
+    store.begin = keep_begin;
+    engine_set_store(engine, &store);
+    engine_sequence sequence = 0;
+    enum finish_reason finish = FINISH_NONE;
+    enum sov_status status = engine_submit(engine, request, &sequence, fault);
+    struct engine_report report = {.n_live = status == SOV_OK};
+    while (report.n_live > 0) {
+        report = step(engine);
+        for (u32 i = 0; i < report.n_outputs; i++) {
+            const struct sov_event *event = &report.outputs[i].event;
+            if (keeps) saved.digests[saved.n_events++] = event->transition_digest;
+            CHECK_MSG(event->finish == FINISH_FAILED ||
+                          (event->number == first &&
+                           sha256_equal(&event->transition_digest, &saved.digests[first])),
+                      "event %llu", event->number);
+            bool is_first = !keeps && event->type == EVENT_TOKEN && event->number == 64;
+            CHECK(report.outputs[i].is_restored == is_first);
+            first++;
+            if (event->type != EVENT_FINISHED) continue;
+            finish = event->finish;
+            if (report.outputs[i].fault != NULL) *fault = *report.outputs[i].fault;
+        }
+    }
+    engine_close(engine);
+    return finish;
+}
+
+static void history(void) {
+    tiny_open(&state.tiny, MODEL_LLAMA, CONTEXT, 1);
+    state.mode = STORE_GOOD;
+    u32 prompt[PROMPT], other[PROMPT];
+    for (u32 i = 0; i < PROMPT; i++) prompt[i] = other[i] = i;
+    other[3]++;
+    struct engine_request request = history_request(prompt);
+    struct sov_fault fault = {0};
+    saved.n_events = 0;
+    CHECK(run_history(&request, 0, true, &fault) == FINISH_LENGTH);
+    CHECK(saved.n > 0 && saved.n_events == HISTORY_NEW + 2);
+    struct payload_checkpoint h;
+    struct str bytes = {saved.bytes, saved.n};
+    CHECK(payload_checkpoint_read(bytes, &h, &fault) == SOV_OK && h.kv_end == PROMPT + 63);
+    request.history = &h;
+    request.history_hash = sha256_of(bytes);
+    // The boundary's own event comes again, and all behind it.
+    CHECK(run_history(&request, 64, false, &fault) == FINISH_LENGTH);
+    // Another digest of K and V (or another token, or a payload made of nothing): not gone on from.
+    request.history_hash.bytes[5] ^= 1;
+    CHECK(run_history(&request, 64, false, &fault) == FINISH_FAILED);
+    CHECK_MSG(fault.status == SOV_ERR_INTEGRITY, "%s", fault.message);
+    request.history_hash.bytes[5] ^= 1;
+    const struct {
+        const char *what;
+        struct engine_request request;
+        enum sov_status status;
+    } refused[] = {
+        {"another prompt", history_request(other), SOV_ERR_INTEGRITY},
+        {"another seed", history_request(prompt), SOV_ERR_INTEGRITY},
+        {"another sequence", history_request(prompt), SOV_ERR_INTEGRITY},
+        {"another form", history_request(prompt), SOV_ERR_INTEGRITY},
+    };
+    for (u32 i = 0; i < COUNT_OF(refused); i++) {
+        struct engine_request r = refused[i].request;
+        r.history = &h;
+        if (i == 1) r.sampling.seed++;
+        if (i == 2) r.id++;
+        if (i == 3) r.kv_form = PAYLOAD_KV_TOKENS;
+        fault = (struct sov_fault){0};
+        CHECK(run_history(&r, 0, false, &fault) == FINISH_NONE);
+        CHECK_MSG(fault.status == refused[i].status, "%s: %s", refused[i].what, fault.message);
+    }
+    // One that has ended.
+    h.kind = PAYLOAD_FINISH;
+    fault = (struct sov_fault){0};
+    CHECK(run_history(&request, 0, false, &fault) == FINISH_NONE && fault.status == SOV_ERR_STATE);
+    tiny_close(&state.tiny);
+}
+
 static const struct test_case cases[] = {
     {"failing_for_ever", failing_for_ever},
     {"blocks_beyond_the_committed", blocks_beyond_the_committed},
+    {"history", history},
 };
 
 int program_main(const struct platform_start *start) {

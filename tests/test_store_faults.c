@@ -73,6 +73,40 @@ static void every_outcome_of_a_crash(void) {
     CHECK(counts.n_exhaustive > counts.n_points / 2);
 }
 
+// An operation fails, syncs among them; the process ends, another one opens the store and power
+// fails during one of its operations. What the failed sync should have written looks clean in the
+// cache by then.
+static void every_outcome_after_a_failure(void) {
+    static struct sim sim, crashed;
+    bool full = test_option("FULL") != NULL;
+    u64 limit = full ? 243 : 9, seed = 20261201;
+    u32 crash_to = full ? 24 : 10, n_crashes = 0;
+    test_note("failures: seed %llu", seed);
+    sim_begin(&sim, seed);
+    struct rowm_disk disk = sim_disk(&sim), other = sim_disk(&crashed);
+    struct life whole = {0};
+    CHECK(live(&disk, &whole));
+    u32 n_ops = sim.n_ops;
+    for (u32 fail_at = 1; fail_at <= n_ops; fail_at++) {
+        for (u32 crash_at = 1; crash_at <= crash_to; crash_at++) {
+            struct life life = {0};
+            sim_begin(&crashed, seed++);
+            crashed.fail_at = fail_at;
+            CHECK(!live(&other, &life));
+            sim_restart(&crashed, FATE_KILLED);
+            crashed.crash_at = crash_at;
+            live(&other, &life);
+            u64 n = sim_outcome(&crashed, 0, false);
+            for (u64 i = 0; i < MIN(n, limit); i++) {
+                u64 outcome = n <= limit ? i : test_random_u64(&crashed.random);
+                recover_as(&sim, &crashed, &life, outcome, crash_at, 0, seed++);
+                n_crashes++;
+            }
+        }
+    }
+    test_note("failures: %u operations fail, then %u crashes", n_ops, n_crashes);
+}
+
 // --- a full disk ---
 
 // From an operation on nothing can grow; later it can. Everything acknowledged stays, and the same
@@ -296,6 +330,61 @@ static void generations_end(void) {
     CHECK(memcmp(before.files, sim.files, sizeof sim.files) == 0 && !sim.locked);
 }
 
+// W3 holds across kinds: a claim cannot take the id of a write, and the other way round.
+static void an_id_is_used_once(void) {
+    static struct sim sim;
+    sim_begin(&sim, 1);
+    struct rowm_disk disk = sim_disk(&sim);
+    struct rowm *store = OPEN(&disk);
+    struct rowm_write a = checkpoint("a", "state"), b = plain("claim", "x");
+    struct rowm_record_info info;
+    u8 bytes[16] = {0};
+    usize n = 0;
+    CHECK(sov_rowm_write(store, &a, NULL, NULL) == SOV_OK);
+    CHECK(rowm_info(store, 1, &info, NULL) == SOV_OK);
+    struct rowm_claim claim = {id_of("a"), info.capability, 7};
+    CHECK(sov_rowm_read_once(store, &claim, bytes, 16, &n, NULL, NULL) == SOV_ERR_ARGUMENT);
+    CHECK(rowm_resume(store, &claim, bytes, 16, &n, NULL, NULL) == SOV_ERR_INTEGRITY);
+    CHECK(bytes[0] == 0 && rowm_info(store, 1, &info, NULL) == SOV_OK && info.available);
+    claim.txid = id_of("claim");
+    CHECK(sov_rowm_read_once(store, &claim, bytes, 16, &n, NULL, NULL) == SOV_OK);
+    CHECK(sov_rowm_write(store, &b, NULL, NULL) == SOV_ERR_INTEGRITY);
+    expect_verified(&disk, store, __LINE__);
+    rowm_close(store);
+}
+
+// The older slot is the head before, or somebody changed it and made its hash again.
+static void the_older_slot_is_compared(void) {
+    static struct sim sim;
+    sim_begin(&sim, 1);
+    struct rowm_disk disk = sim_disk(&sim);
+    struct rowm_report report;
+    rowm_close(OPEN(&disk));
+    u8 *bytes = sim.files[sim.names[SIM_LOG]].cache;
+    for (u32 field = 0; field < 8; field++) {
+        static u8 saved[2 * WORM_SLOT_BYTES];
+        struct worm_slot slots[2];
+        memcpy(saved, bytes, sizeof saved);
+        for (u32 i = 0; i < 2; i++) CHECK(worm_read_slot(bytes + i * 4096, &slots[i]));
+        u32 older = slots[0].generation > slots[1].generation;
+        struct worm_heads *heads = &slots[older].heads;
+        u64 *numbers[] = {&heads->length, &heads->n_entries, &heads->time};
+        struct sha256_digest *digests[] = {&heads->link, &heads->root, &heads->worm,
+                                           &heads->evolution, &heads->access};
+        if (field < 3) (*numbers[field])--;
+        if (field >= 3) digests[field - 3]->bytes[0] ^= 1;
+        worm_make_slot(&slots[older], bytes + (usize)older * 4096);
+        slots[1 - older].previous = slots[older].hash;
+        worm_make_slot(&slots[1 - older], bytes + (usize)(1 - older) * 4096);
+        CHECK_MSG(sov_rowm_verify(&disk, NULL, &report, NULL) == SOV_ERR_INTEGRITY, "field %u",
+                  field);
+        struct rowm *store = NULL;
+        CHECK(rowm_open(&disk, &manifest, &store, NULL) == SOV_ERR_INTEGRITY);
+        memcpy(bytes, saved, sizeof saved);
+    }
+    expect_verified(&disk, NULL, __LINE__);
+}
+
 // --- time ---
 
 static enum sov_status write_nothing(void *context, int file, u64 offset, struct str bytes,
@@ -399,12 +488,15 @@ static void a_long_traversal_is_not_slow(void) {
 
 static const struct test_case cases[] = {
     {"every_outcome_of_a_crash", every_outcome_of_a_crash},
+    {"every_outcome_after_a_failure", every_outcome_after_a_failure},
     {"a_full_disk_loses_nothing", a_full_disk_loses_nothing},
     {"reads_that_fail_or_come_short", reads_that_fail_or_come_short},
     {"a_staged_consumption_is_not_visible", a_staged_consumption_is_not_visible},
     {"an_epoch_does_not_wrap", an_epoch_does_not_wrap},
     {"a_name_is_made_durable_before_it_counts", a_name_is_made_durable_before_it_counts},
     {"generations_end", generations_end},
+    {"an_id_is_used_once", an_id_is_used_once},
+    {"the_older_slot_is_compared", the_older_slot_is_compared},
     {"chosen_ids_are_not_slow", chosen_ids_are_not_slow},
     {"a_long_traversal_is_not_slow", a_long_traversal_is_not_slow},
 };

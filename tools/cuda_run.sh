@@ -64,7 +64,7 @@ requests() {
         local temperature=0
         [ $((i % 2)) -eq 1 ] && temperature=0.8
         echo "{\"id\":$i,\"tokens\":[$(ids $((1 + i * 37 % 211)) $((i + 1)) "$2")]," \
-            "\"max_tokens\":$((8 + i % 41)),\"temperature\":$temperature,\"seed\":$i,\"ignore_eos\":true}"
+            "\"max_tokens\":$((8 + i * 7 % 90)),\"temperature\":$temperature,\"seed\":$i,\"ignore_eos\":true}"
     done
 }
 

@@ -176,6 +176,28 @@ def events_seeds():
         yield b"\0sov-rtx spool v1" + data
 
 
+def payload_seeds():
+    def words(form, *values):
+        return struct.pack("<" + form, *values)
+
+    def piece(data):
+        return words("Q", len(data)) + data
+
+    tokens = words("5I", *range(5))
+    for stops, biases in (([], b""), ([b"end", b"x"], words("IfIf", 1, 1.5, 2, -1))):
+        yield (b"\0sov-rtx reqst v1" + words("Q3BIIBIBI", 7, 1, 0, 0, 64, 9, 0, 0xffffffff, 1, 2) +
+               words("6f2iQ", *[1.0] * 6, 64, 40, 3) + piece(biases) + bytes([len(stops)]) +
+               b"".join(map(piece, stops)) + piece(b"text") + words("Q", 2) + piece(b"{}") +
+               piece(tokens) + piece(b""))
+    for kind, finish, form, n, event, end, layers, row, kv in (
+            (1, 0, 0, 3, 0, 0, 0, 0, 0), (1, 0, 0, 3, 64, 66, 2, 8, 0), (1, 0, 1, 3, 64, 66, 2, 8, 1056),
+            (1, 0, 2, 3, 64, 66, 0, 0, 0), (2, 0, 0, 3, 65, 0, 0, 0, 0), (3, 2, 1, 3, 66, 66, 2, 8, 0)):
+        total = n if event == 0 else n + 64
+        yield (b"\1sov-rtx chkpt v1" + words("Q3BI", 7, kind, finish, form, n) +
+               piece(words(f"{total}I", *range(total))) + bytes(32) + words("Q", event) + bytes(32) +
+               words("4I", 0, end, layers, row) + piece(bytes(32 * layers)) + piece(bytes(kv)))
+
+
 def store_seeds():
     """As tests/fuzz_store.c reads them: flags, operations, how much is acknowledged, changes."""
     operations = bytes((5, 3, 13, 31, 0, 9, 2, 1, 3, 4, 1, 27, 4, 0, 7, 30))
@@ -213,6 +235,9 @@ CLI_SEEDS = [
     ("batch -m s t -o out --events e --kv-blocks 8 -c 64", '{"id":1,"tokens":[70,80],"seed":3}\n' * 2),
     ("batch -m m - -t 1 --no-prefix-sharing", '{"custom_id":"d","url":"/v1/completions","body":'
      '{"prompt":"abc","max_tokens":2}}\n'),
+    ("run -m m -p hello -n 70 --ignore-eos -c 100 --store d --checkpoint full", ""),
+    ("run -m s -p hello -n 3 --no-record --checkpoint tokens", ""),
+    ("batch -m m t --store d/e -c 64", '{"id":1,"prompt":"a","max_tokens":3}\n{"id":1}\n'),
     ("events t", "sov-rtx spool v1"), ("events t --json --from 1", "sov-rtx spool v1"),
     ("inspect m", ""), ("inspect s --json --tensors -c 100", ""), ("inspect -m t", "GGUF"),
 ]
@@ -257,6 +282,8 @@ HARNESSES = {
         ["src/cli/batch_request.c", "src/cli/batch_result.c"]),
     "fuzz_events": Harness(
         2048, events_seeds, [], "", ["src/engine/event.c", "src/engine/spool.c"]),
+    "fuzz_payload": Harness(
+        4096, payload_seeds, [], "", ["src/record/payload.c"]),
     "fuzz_store": Harness(
         1024, store_seeds, [], "",
         ["src/record/rowm.c", "src/record/worm.c", "src/record/worm_read.c", "src/record/verify.c",

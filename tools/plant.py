@@ -89,6 +89,10 @@ PLANTS = {
         "if (source.len > BATCH_ID_BYTES_MAX) {",
         "if (source.len > 2 * BATCH_ID_BYTES_MAX) {",
         "an id may be longer than its room"),
+    "range": Plant(
+        "fuzz_payload", "src/record/payload.c",
+        "require(w, n % unit == 0, name,", "require(w, n % unit <= 1, name,",
+        "a slice of tokens may end inside one"),
     "twice": Plant(
         "fuzz_json", "src/freestanding/json.c",
         "if (!json->nodes[a].escaped && !json->nodes[b].escaped) return str_compare(x, y);",
@@ -109,8 +113,9 @@ def copy_tree():
     for folder in ("src", "include", "tests"):
         shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("*.py*"))
     shutil.copytree(ROOT / "build/generated", COPY / "build/generated")
-    (COPY / "tools").mkdir()
-    for name in ("Makefile", "tools/embed_ptx.py"):
+    for folder in ("tools", "docs"):
+        (COPY / folder).mkdir()
+    for name in ("Makefile", "tools/embed_ptx.py", "docs/contract.md"):
         shutil.copy2(ROOT / name, COPY / name)
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / "build/fuzz" / folder, COPY / "build/fuzz" / folder)

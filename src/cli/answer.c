@@ -298,7 +298,6 @@ void answer_print_json(const struct answer *answer, struct generate_options *g,
 
 void answer_print_figures(const struct answer *answer, const struct generate_options *g,
                           const struct session *session) {
-    const char *card = engine_card(session->engine);
     u64 prompt_ns = answer->first_token_ns - answer->begin_ns;
     u64 rest_ns = answer->end_ns - answer->first_token_ns;
     u32 n_rest = answer->n_ids > 0 ? answer->n_ids - 1 : 0;
@@ -308,7 +307,7 @@ void answer_print_figures(const struct answer *answer, const struct generate_opt
                   answer->n_prompt, per_second(answer->n_prompt - answer->n_cached, prompt_ns),
                   answer->n_ids, per_second(n_rest, rest_ns), finish_name(answer));
     if (g->sampling.temperature != 0.0f) output_format(&err, "; seed %llu", g->sampling.seed);
-    if (card != NULL) output_format(&err, "; %s", card);
+    session_put_device(session, &err);
     output_put(&err, STR("\n"));
     record_put_figures(&session->record, &err);
     output_flush(&err);

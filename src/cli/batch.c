@@ -322,13 +322,15 @@ static enum sov_status record_ahead(struct batch *b, struct sov_fault *fault) {
         struct engine_request request;
         struct sov_fault of_line = {0};
         status = lines_next(&b->lines, true, &found, &line, fault);
-        if (status != SOV_OK || found == LINE_END || is_blank(line)) continue;
+        if (status != SOV_OK || found == LINE_END) continue;
+        if (found == LINE_READY && is_blank(line)) continue;
         bool is_long = found == LINE_TOO_LONG;
         enum sov_status read = read_line(b, slot, line, is_long, &ids, &list, &of_line);
         if (read == SOV_OK) read = make_request(b, slot, line, &list, &request, &of_line);
         if (read == SOV_OK && request.record.len > 0) {
             read = engine_record(b->session->engine, &request, &of_line);
         }
+        (void)read; // what the line is refused for is said when it is read again
         token_list_free(&list);
         status = record_check(&b->session->record, fault);
     }
@@ -462,9 +464,11 @@ static void print_figures(const struct batch *b) {
     f64 seconds = seconds_since(b->begin_ns);
     output_format(&err,
                   "%s%llu requests, %llu errors; prompts %llu tokens, answers %llu tokens, "
-                  "%.1f s, %.1f tokens/s\n",
+                  "%.1f s, %.1f tokens/s",
                   b->shows ? "\r\033[K" : "", b->n_requests, b->n_errors, b->n_prompt_tokens,
                   b->n_tokens, seconds, seconds > 0 ? (f64)b->n_tokens / seconds : 0.0);
+    session_put_device(b->session, &err);
+    output_put(&err, STR("\n"));
     struct engine_statistics e = engine_statistics_of(b->session->engine);
     output_format(&err, "%llu steps, %llu swaps (%llu to memory), %llu prompt tokens shared\n",
                   e.n_steps, e.n_swaps, e.n_spills, e.n_shared_tokens);
@@ -540,13 +544,13 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     b->n_slots = n_slots;
     b->lines.descriptor = input;
     b->shows = platform_is_terminal(PLATFORM_STDERR);
-    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     batch_prompts_init(&b->prompts, &session->vocabulary, o->template_name);
     bool is_cancelled = false;
     u64 ignored = 0;
     bool is_file = platform_file_size(input, &ignored, NULL) == SOV_OK &&
                    !is_dash(o->requests_path);
     enum sov_status status = record_begin(&session->record, fault);
+    b->begin_ns = b->shown_ns = platform_monotonic_ns();
     if (status == SOV_OK && is_file && !o->model.record.off) status = record_ahead(b, fault);
     if (status == SOV_OK) status = run_steps(b, &is_cancelled, fault);
     if (status == SOV_OK) status = record_end(&session->record, fault);

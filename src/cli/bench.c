@@ -97,6 +97,7 @@ static enum sov_status submit(struct bench *b, u64 id, u32 n_tokens, u32 n_new,
                                      .n_new_max = n_new,
                                      .ignore_end = true,
                                      .end_token = TOKEN_NONE,
+                                     .kv_form = PAYLOAD_KV_TOKENS, // nothing is recorded
                                      .sampling = sample_params_default()};
     request.sampling.temperature = 0.0f;
     return engine_submit(b->session.engine, &request, sequence, fault);

@@ -313,6 +313,17 @@ static enum sov_status open_chat(struct chat *c, struct sov_fault *fault) {
     return status;
 }
 
+static void put_banner(const struct chat *c) {
+    const struct generate_options *g = c->options;
+    struct output err;
+    output_init(&err, PLATFORM_STDERR);
+    output_format(&err, "%.256s, template %s, context %u tokens, seed %llu", g->model.model_path,
+                  c->template.family.name, c->context, g->sampling.seed);
+    session_put_device(&c->session, &err);
+    output_put(&err, STR("\n/help lists the commands, Ctrl-D ends\n"));
+    output_flush(&err);
+}
+
 int cli_chat(const struct command *command, const struct platform_start *start) {
     struct generate_options g;
     generate_options_init(&g);
@@ -337,11 +348,7 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     if (status == SOV_OK) {
         c.interactive = line_editor_is_interactive(editor);
         g.signal_ends = c.interactive;
-        if (c.interactive) {
-            note("%.256s, template %s, context %u tokens, seed %llu\n"
-                 "/help lists the commands, Ctrl-D ends",
-                 g.model.model_path, c.template.family.name, c.context, g.sampling.seed);
-        }
+        if (c.interactive) put_banner(&c);
         exit_code = converse(&c, editor, &out);
         struct output err;
         output_init(&err, PLATFORM_STDERR);

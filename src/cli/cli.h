@@ -90,6 +90,7 @@ int cli_usage_error(const struct command *command, const char *format, ...) PRIN
 struct model_options {
     const char *model_path, *sha256, *isa, *power_folder;
     const char *backend; // of commands with BACKEND_OPTION, which set engine.start; else the CPU
+    bool has_device;     // --device: a card is wanted
     struct engine_config engine;
     bool has_kv_shuffle;
     struct record_options record;
@@ -108,11 +109,21 @@ struct model_options {
         OPTION_STRING, "--model-sha256", NULL, "HEX", &(m)->sha256, NULL, 0, 0, \
             "refuse the model unless its SHA-256 is this (all shards in order)" \
     }
-#define BACKEND_OPTION(m)                                                    \
-    {                                                                        \
-        OPTION_STRING, "--backend", NULL, "NAME", &(m)->backend, NULL, 0, 0, \
-            "what computes: cpu, cuda or auto (default auto: CUDA if there)" \
+#define BACKEND_OPTION(m)                                                                      \
+    {OPTION_STRING,                                                                            \
+     "--backend",                                                                              \
+     NULL,                                                                                     \
+     "NAME",                                                                                   \
+     &(m)->backend,                                                                            \
+     NULL,                                                                                     \
+     0,                                                                                        \
+     0,                                                                                        \
+     "what computes: cpu, cuda or auto (default auto: CUDA if there)"},                        \
+    {                                                                                          \
+        OPTION_U32, "--device", NULL, "N", &(m)->engine.cuda_device, &(m)->has_device, 0,      \
+            CUDA_DEVICE_MAX, "the card, in the driver's order from 0 on; means --backend cuda" \
     }
+#define CUDA_DEVICE_MAX 255
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
      "-t",                                            \
@@ -203,6 +214,9 @@ struct engine_inputs session_inputs(struct session *session);
 // Before a signal ends what runs: has every running sequence checkpointed, if that becomes durable
 // within two seconds.
 void session_checkpoint(struct session *session);
+// "; " and what computes, in a line of figures: the card, or why --backend auto took the CPU though
+// there is a driver; nothing where the CPU is what is expected.
+void session_put_device(const struct session *session, struct output *out);
 
 // --- input ---
 // A whole file, or stdin for the path "-"; mapped memory, given back by file_free.

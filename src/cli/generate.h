@@ -110,8 +110,8 @@ void answer_put_logprob(struct output *out, const struct tokenizer *tokenizer, u
                         f64 logprob);
 void answer_put_logprobs(struct output *out, const struct tokenizer *tokenizer,
                          const struct answer *answer);
-// Figures on stderr; where the run is recorded, and the head, on a line of their own. `card`:
-// engine_card.
+// Figures and what computed on stderr; where the run is recorded, and the head, on a line of their
+// own.
 void answer_print_figures(const struct answer *answer, const struct generate_options *g,
                           const struct session *session);
 

@@ -43,45 +43,49 @@ static const struct command commands[] = {
      cli_events},
     {"verify", "whether a record store holds together",
      "verify STORE [--expect SIZE:ROOT] [--json]",
-     "Checks every byte by the digests, receipts, chains and heads of the store, without a model and\n"
-     "without changing anything; a run may go on recording. Hashes can be computed again by whoever\n"
-     "changes a store: keep the head that a run prints (SIZE:ROOT), and give it to --expect. Exit\n"
-     "code 4: it does not verify (or does not extend that head: an older copy, another store); 3: no\n"
-     "store, one of another version, or one that cannot be read. What the text is worth, sov replay\n"
-     "tells.\n\n"
-     "example:\n  sov verify ~/.local/state/sov-rtx/records/20261130T210500Z-4711\n",
+     "Checks every byte by the digests, receipts, chains and heads of the store, without a\n"
+     "model and without changing anything; a run may go on recording. Hashes can be\n"
+     "computed again by whoever changes a store: keep the head that a run prints\n"
+     "(SIZE:ROOT), and give it to --expect. Exit code 4: it does not verify (or does not\n"
+     "extend that head: an older copy, another store); 3: no store, one of another\n"
+     "version, or one that cannot be read. What the text is worth, sov replay tells.\n\n"
+     "example:\n"
+     "  sov verify ~/.local/state/sov-rtx/records/20261130T210500Z-5b0e91c7\n",
      cli_verify},
     {"replay", "whether recorded tokens are what the model gives",
      "replay STORE -m MODEL [--sequence ID] [--json] [options]",
-     "Verifies the store, then runs every recorded request again from prompt, parameters and seed,\n"
-     "and compares all that the record has of it: tokens, digests of K and V in every layer, the\n"
-     "event chain, the end. No recorded token is used. Threads, chunks, instruction set and\n"
-     "sequences at once may differ from those of the recorded run. The first difference of a\n"
-     "sequence is named, with its likely cause. Exit code 4: something differs, or the store does\n"
-     "not verify; 3: not checkable here (another model, a model that is missing, commitments in the\n"
-     "place of tokens).\n\n"
-     "example:\n  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL\n",
+     "Verifies the store, then runs every recorded request again from prompt, parameters\n"
+     "and seed, and compares all that the record has of it: tokens, digests of K and V in\n"
+     "every layer, the event chain, the end. No recorded token is used. Backend, threads,\n"
+     "chunks, kernels and sequences at once may differ from those of the recorded run. The\n"
+     "first difference of a sequence is named, with its likely cause. Exit code 4:\n"
+     "something differs, or the store does not verify; 3: not checkable here (another\n"
+     "model, a model that is missing, commitments in the place of tokens).\n\n"
+     "example:\n"
+     "  sov replay ~/.local/state/sov-rtx/records/20261130T210500Z-5b0e91c7 -m MODEL\n",
      cli_replay},
     {"resume", "finish what a record store has of interrupted sequences",
      "resume STORE -m MODEL [-o FILE] [--events SPOOL] [options]",
-     "After a crash, a kill or Ctrl-C: every sequence goes on from its last checkpoint, and recording\n"
-     "goes on in the same store. Tokens, texts, digests and events are those of a run that was never\n"
-     "interrupted. May itself be stopped and repeated. When all is done, out comes one line in the\n"
-     "shape of sov batch for every sequence of the store, in the order of the requests, so that\n"
-     "resuming again gives the same file; logprobs are not recorded, and null in it. One process at\n"
-     "a time writes to a store. Exit code 3: another model than the recorded one; 4: the store does\n"
-     "not verify.\n\n"
+     "After a crash, a kill or Ctrl-C: every sequence goes on from its last checkpoint,\n"
+     "and recording goes on in the same store. Tokens, texts, digests and events are those\n"
+     "of a run that was never interrupted. May itself be stopped and repeated. When all is\n"
+     "done, out comes one line in the shape of sov batch for every sequence of the store,\n"
+     "in the order of the requests, so that resuming again gives the same file; logprobs\n"
+     "are not recorded, and null in it. One process at a time writes to a store. Exit code\n"
+     "3: another model than the recorded one; 4: the store does not verify.\n\n"
      "example:\n"
-     "  sov resume ~/.local/state/sov-rtx/records/20261130T210500Z-4711 -m MODEL -o answers.jsonl\n",
+     "  sov resume ~/.local/state/sov-rtx/records/2026... -m MODEL -o out.jsonl\n",
      cli_resume},
     {"log", "the record stores of this user, or what is in one",
      "log [STORE] [--json] | log --prune --older-than DAYS [--force]",
-     "Without STORE: every store below $XDG_STATE_HOME/sov-rtx/records (or ~/.local/state/...), by\n"
-     "date of the last session. With one: its sequences. Nothing is ever removed unless --prune asks\n"
-     "for it: then every store goes whose last session began more than DAYS days ago, but not one\n"
-     "with an interrupted sequence, nor one that does not read as a store (--force removes these\n"
-     "too), and never one in use. What is removed is printed.\n\n"
-     "example:\n  sov log\n",
+     "Without STORE: every store below $XDG_STATE_HOME/sov-rtx/records (or\n"
+     "~/.local/state/...), by date. With one: its sequences. Nothing\n"
+     "is ever removed unless --prune asks for it: then every store goes whose last session\n"
+     "began more than DAYS days ago, but not one with an interrupted sequence, nor one\n"
+     "that does not read as a store (--force removes these too), and never one in use.\n"
+     "What is removed is printed.\n\n"
+     "example:\n"
+     "  sov log\n",
      cli_log},
     {"template", "what a chat template makes of messages",
      "template [-m MODEL] [--template NAME] [options] [MESSAGE ...]",
@@ -154,13 +158,23 @@ int cli_version(const struct command *command, const struct platform_start *star
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
+    char card[ENGINE_CARD_BYTES];
+    struct sov_fault fault = {0};
+    bool has_card = engine_find_card(start, card, &fault) == SOV_OK;
+    struct str found = str_from_z(has_card ? card : fault.message);
     if (json) {
-        output_format(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\"}\n",
-                      SOV_VERSION, __VERSION__, cpu_level_name(cpu_level()));
+        output_format(&out,
+                      "{\"version\":\"%s\",\"compiler\":\"%s\",\"isa\":\"%s\",\"%s\":", SOV_VERSION,
+                      __VERSION__, cpu_level_name(cpu_level()), has_card ? "card" : "no_card");
+        output_json_string(&out, found);
+        output_put(&out, STR("}\n"));
         return output_finish(&out);
     }
     output_format(&out, "sov %s (%s, x86-64-v3; this machine: %s)\n", SOV_VERSION, __VERSION__,
                   cpu_level_name(cpu_level()));
+    output_format(&out, has_card ? "card: " : "no card: ");
+    output_put_utf8(&out, found);
+    output_put(&out, STR("\n"));
     return output_finish(&out);
 }
 

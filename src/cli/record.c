@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening the store of a run, its manifest, requests as payloads.
 #include "cli/record.h"
+#include "cli/digests.h" // generated: see the Makefile
 #include "cli/store.h"
-#include "digests.h" // generated: see the Makefile
 #include "freestanding/mem.h"
 
 #define PROFILE_EXACT 1 // of a manifest (docs/format.md)
@@ -93,18 +93,23 @@ static struct sha256_digest digest_of_hex(struct str hex) {
     return digest;
 }
 
-static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
+struct rowm_manifest record_manifest(const struct sha256_digest *model, const char *device) {
     struct rowm_manifest manifest = {
         .engine_version = STR(SOV_VERSION),
         .build = digest_of_hex(STR(BUILD_DIGEST)),
         .contract = digest_of_hex(STR(CONTRACT_DIGEST)),
         .kernels = digest_of_hex(STR(KERNELS_DIGEST)),
-        .model = record->model,
+        .model = *model,
         .numeric_profile = PROFILE_EXACT,
-        .device = str_from_z(record->device),
+        .device = str_from_z(device),
         .wall_ns = platform_wall_ns(),
     };
     manifest.device.len = MIN(manifest.device.len, (usize)ROWM_TEXT_BYTES_MAX);
+    return manifest;
+}
+
+static enum sov_status open_store(struct record *record, struct sov_fault *fault) {
+    struct rowm_manifest manifest = record_manifest(&record->model, record->device);
     struct rowm *rowm = NULL;
     record->folder.path = record->path;
     record->disk = rowm_folder_disk(&record->folder);
@@ -197,7 +202,8 @@ enum sov_status record_request(struct record *record, struct engine_request *req
                                const struct record_source *source, u32 context,
                                struct sov_fault *fault) {
     const struct sample_params *s = &request->sampling;
-    request->kv_form = record->kv_form;
+    // Where nothing is recorded nobody asks for digests of K and V.
+    request->kv_form = record->recorder != NULL ? record->kv_form : PAYLOAD_KV_TOKENS;
     if (record->recorder == NULL) return SOV_OK;
     // What the engine refuses is no request.
     if (request->n_tokens == 0 || request->n_tokens > context) return SOV_OK;
@@ -264,7 +270,9 @@ void record_put_figures(const struct record *record, struct output *out) {
     store_put_head(out, &record->head);
     output_put(out, STR(", receipt "));
     put_receipt(record, out);
-    output_format(out, ", %s\n", record->path);
+    output_put(out, STR(", "));
+    output_put_utf8(out, str_from_z(record->path));
+    output_put(out, STR("\n"));
 }
 
 void record_put_json(const struct record *record, struct output *out) {

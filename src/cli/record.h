@@ -52,6 +52,8 @@ enum sov_status record_options_check(const struct record_options *options,
 // Says what a store would be told. All of it must stay.
 void record_prepare(struct record *record, const struct record_options *options,
                     const struct sha256_digest *model, const char *device, struct engine *engine);
+// What this program says of itself at the beginning of a session. `device` must stay.
+struct rowm_manifest record_manifest(const struct sha256_digest *model, const char *device);
 // Opens the store, unless it is open or there is to be none, and hands it to the engine, which has
 // no sequence.
 enum sov_status record_begin(struct record *record, struct sov_fault *fault) MUST_CHECK;

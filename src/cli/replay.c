@@ -21,10 +21,11 @@ struct replay_run {
     struct replay replay;
     struct session session;
     struct output *out;
-    u8 *is_done;   // [n] of the sequences: run, or told why not
-    u32 *contexts; // [n] of their requests
-    u32 context;   // of the engine that runs
-    bool has_full; // a request whose checkpoints hold K and V
+    u8 *is_done;             // [n] of the sequences: run, or told why not
+    u32 *contexts;           // [n] of their requests
+    bool has_other_contract; // a session under another contract than this program's
+    u32 context;             // of the engine that runs
+    bool has_full;           // a request whose checkpoints hold K and V
     u64 n_selected, n_results[REPLAY_NOT_CHECKABLE + 1];
     u64 n_tokens, n_payloads;
     u64 begin_ns, shown_ns;
@@ -48,12 +49,14 @@ static const char *place_name(enum replay_place place) {
 }
 
 // What may have brought a difference about. The model is known to be the same: its digest is.
-static const char *likely_cause(const struct replay_difference *d) {
+static const char *likely_cause(const struct replay_run *x, const struct replay_difference *d) {
+    if (x->has_other_contract) {
+        return "another numeric profile: a session of this store was recorded under another "
+               "contract than this program's";
+    }
     switch (d->place) {
     case PLACE_ORIGIN:
-    case PLACE_PROMPT:
-        return "the recorded request is not the one that was run: it was changed, or another "
-               "numeric profile was recorded";
+    case PLACE_PROMPT: return "the recorded request is not the one that was run: it was changed";
     case PLACE_EVENTS: return "the events were changed, or belong to other tokens";
     default:
         return "the record was changed, or one of the two machines computed wrongly (run it again "
@@ -69,7 +72,8 @@ static void put_token_text(struct output *out, u32 token) {
     }
 }
 
-static void put_difference_text(struct output *out, const struct replay_difference *d) {
+static void put_difference_text(const struct replay_run *x, struct output *out,
+                                const struct replay_difference *d) {
     output_format(out, "  record %llu: ", d->record);
     switch (d->place) {
     case PLACE_TOKEN:
@@ -96,7 +100,7 @@ static void put_difference_text(struct output *out, const struct replay_differen
         break;
     case PLACE_FIELD: output_put(out, STR("a field that is not the engine's")); break;
     }
-    output_format(out, "\n  likely cause: %s\n", likely_cause(d));
+    output_format(out, "\n  likely cause: %s\n", likely_cause(x, d));
 }
 
 static void put_number(struct output *out, const char *name, u32 value) {
@@ -108,7 +112,8 @@ static void put_number(struct output *out, const char *name, u32 value) {
     }
 }
 
-static void put_difference_json(struct output *out, const struct replay_difference *d) {
+static void put_difference_json(const struct replay_run *x, struct output *out,
+                                const struct replay_difference *d) {
     output_format(out, ",\"difference\":{\"place\":\"%s\",\"record\":%llu,\"position\":%u",
                   place_name(d->place), d->record, d->position);
     if (d->place == PLACE_TOKEN) {
@@ -123,7 +128,7 @@ static void put_difference_json(struct output *out, const struct replay_differen
                       event_finish_name((enum finish_reason)d->computed));
     }
     output_put(out, STR(",\"likely_cause\":"));
-    output_json_string(out, str_from_z(likely_cause(d)));
+    output_json_string(out, str_from_z(likely_cause(x, d)));
     output_put(out, STR("}"));
 }
 
@@ -144,7 +149,7 @@ static void tell(struct replay_run *x, u64 index, enum replay_result result,
                       "{\"sequence\":\"%08x%08x\",\"result\":\"%s\",\"tokens\":%u,"
                       "\"payloads\":%u",
                       high, low, result_name(result), n_tokens, n_compared);
-        if (result == REPLAY_DIFFERENT) put_difference_json(out, &slot->difference);
+        if (result == REPLAY_DIFFERENT) put_difference_json(x, out, &slot->difference);
         if (fault != NULL) {
             output_format(out,
                           ",\"error\":{\"code\":\"%s\",\"message\":", status_name(fault->status));
@@ -155,7 +160,7 @@ static void tell(struct replay_run *x, u64 index, enum replay_result result,
     } else {
         output_format(out, "%08x%08x %-13s %6u tokens, %u payloads\n", high, low,
                       result_name(result), n_tokens, n_compared);
-        if (result == REPLAY_DIFFERENT) put_difference_text(out, &slot->difference);
+        if (result == REPLAY_DIFFERENT) put_difference_text(x, out, &slot->difference);
         if (fault != NULL) output_format(out, "  %s\n", fault->message);
     }
     output_flush(out);
@@ -323,6 +328,8 @@ static enum sov_status check_model(struct replay_run *x, const struct store_sequ
         store_read_manifest(x->replay.view, manifests[info.session], &manifest, fault);
     if (status != SOV_OK) return status;
     const struct sha256_digest *digest = &x->options->model.engine.model_digest;
+    struct rowm_manifest ours = record_manifest(digest, "");
+    if (!sha256_equal(&manifest.contract, &ours.contract)) x->has_other_contract = true;
     if (sha256_equal(&manifest.model, digest)) return SOV_OK;
     char recorded[SHA256_HEX_BYTES + 1], given[SHA256_HEX_BYTES + 1];
     sha256_to_hex(&manifest.model, recorded);
@@ -517,6 +524,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         {OPTION_POSITIONAL, "STORE", NULL, NULL, &o->store_path, no, 0, 0,
          "folder of a store (sov log lists them)"},
         MODEL_OPTION(&o->model),
+        BACKEND_OPTION(&o->model),
         {OPTION_STRING, "--sequence", NULL, "ID", &o->sequence, no, 0, 0,
          "only this one, 16 hexadecimal digits (sov log STORE lists them)"},
         {OPTION_U32, "--max-seqs", NULL, "N", &e->max_seqs, no, 1, SOV_MAX_SEQS,
@@ -552,6 +560,7 @@ int cli_replay(const struct command *command, const struct platform_start *start
     struct replay_options o = {.model.engine.max_seqs = REPLAY_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct output out;

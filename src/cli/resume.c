@@ -7,7 +7,6 @@
 //     one, and may be resumed again.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
-#include "engine/spool.h"
 #include "freestanding/mem.h"
 #include "record/recorder.h"
 
@@ -57,23 +56,17 @@ struct resume {
     bool shows;
 };
 
-// This program's part of a session's manifest, until sov batch and sov resume share one.
-static enum sov_status record_manifest(const struct model_options *model,
-                                       struct rowm_manifest *manifest, struct sov_fault *fault) {
-    (void)fault;
-    *manifest = (struct rowm_manifest){
-        .engine_version = STR(SOV_VERSION),
-        .model = model->engine.model_digest,
-        .wall_ns = platform_wall_ns(),
-    };
-    return SOV_OK;
-}
-
 static void complain(const char *what, const char *message) {
     struct output err;
     output_init(&err, PLATFORM_STDERR);
     output_format(&err, "sov: %.256s: %s\n", what, message);
     output_flush(&err);
+}
+
+static void note_failed(struct resume *x, const struct sov_fault *fault) {
+    x->n_failed++;
+    x->has_contradiction = x->has_contradiction || fault->status == SOV_ERR_INTEGRITY;
+    complain(x->options->store_path, fault->message);
 }
 
 // --- the model ---
@@ -182,6 +175,26 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     return SOV_OK;
 }
 
+// What was recorded may have been killed before its events were in the spool: they follow from the
+// record. Before anything runs, so that each sequence's events stand in their order.
+static enum sov_status fill_spool(struct resume *x, struct store_view *view,
+                                  const struct store_sequences *all, struct sov_fault *fault) {
+    if (x->spool == NULL) return SOV_OK;
+    enum sov_status status = SOV_OK;
+    for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
+        struct sov_fault inner = {0};
+        status = store_events_put(view, all, &all->items[i], x->spool, &inner);
+        if (status == SOV_OK) continue;
+        if (status == SOV_ERR_INTEGRITY || status == SOV_ERR_FORMAT) { // of this sequence
+            note_failed(x, &inner);
+            status = SOV_OK;
+        } else {
+            return fault_set(fault, status, "%s", inner.message);
+        }
+    }
+    return spool_flush(x->spool, fault);
+}
+
 // --- running ---
 
 static void show_progress(struct resume *x) {
@@ -194,12 +207,6 @@ static void show_progress(struct resume *x) {
                   x->n_finished, x->n_resumed, x->n_tokens,
                   (f64)x->n_tokens * 1e9 / (f64)MAX(now - x->begin_ns, 1ull));
     output_flush(&err);
-}
-
-static void note_failed(struct resume *x, const struct sov_fault *fault) {
-    x->n_failed++;
-    x->has_contradiction = x->has_contradiction || fault->status == SOV_ERR_INTEGRITY;
-    complain(x->options->store_path, fault->message);
 }
 
 static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, struct resumed *r,
@@ -353,9 +360,9 @@ static enum sov_status run_contexts(struct resume *x, struct sov_fault *fault) {
 static enum sov_status open_store(struct resume *x, const struct rowm_disk *disk,
                                   struct sov_fault *fault) {
     const struct resume_options *o = x->options;
-    struct rowm_manifest manifest;
-    enum sov_status status = record_manifest(&o->model, &manifest, fault);
-    if (status == SOV_OK) status = rowm_open(disk, &manifest, &x->rowm, fault);
+    const char *device = cpu_level_name(cpu_level());
+    struct rowm_manifest manifest = record_manifest(&o->model.engine.model_digest, device);
+    enum sov_status status = rowm_open(disk, &manifest, &x->rowm, fault);
     if (status != SOV_OK) return status;
     // rowm_open has compared every payload with its digest.
     status = store_view_open(&x->view, o->store_path, NULL, true, false, fault);
@@ -387,6 +394,7 @@ static enum sov_status finish_sequences(struct resume *x, struct sov_fault *faul
     struct rowm_head head;
     enum sov_status status = open_store(x, &disk, fault);
     if (status == SOV_OK) status = collect(x, fault);
+    if (status == SOV_OK) status = fill_spool(x, &x->view, &x->all, fault);
     if (status != SOV_OK) return status;
     struct rowm *rowm = x->rowm;
     x->rowm = NULL; // the recorder's from here on, also when it fails
@@ -414,6 +422,7 @@ static enum sov_status put_answers(struct resume *x, struct output *out, u64 *n_
     if (status != SOV_OK) return status;
     *head = view.report.head;
     status = store_sequences_read(view.snapshot, &all, fault);
+    if (status == SOV_OK && x->n_resumed == 0) status = fill_spool(x, &view, &all, fault);
     struct session session = {0};
     if (status == SOV_OK) status = session_open(&session, &model, SESSION_VOCABULARY, fault);
     if (status == SOV_OK) {
@@ -539,6 +548,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         {OPTION_POSITIONAL, "STORE", NULL, NULL, &o->store_path, no, 0, 0,
          "folder of a store (sov log lists them)"},
         MODEL_OPTION(&o->model),
+        BACKEND_OPTION(&o->model),
         {OPTION_STRING, "-o", "--output", "FILE", &o->out_path, no, 0, 0,
          "where the answers go, when all are there (\"-\": stdout, the default)"},
         {OPTION_STRING, "--events", NULL, "SPOOL", &o->events_path, no, 0, 0,
@@ -567,6 +577,7 @@ int cli_resume(const struct command *command, const struct platform_start *start
     struct resume_options o = {.model.engine.max_seqs = RESUME_SEQS_DEFAULT};
     int exit_code = 0;
     if (!parse(command, start, &o, &exit_code)) return exit_code;
+    o.model.engine.start = start;
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     enum sov_status status = run(&o, &exit_code, &fault);

@@ -21,15 +21,21 @@ static enum sov_status choose_level(const char *name, enum cpu_level *level,
     return SOV_OK;
 }
 
-static enum sov_status choose_device(const char *name, enum engine_device *device,
+static enum sov_status choose_device(const char *name, bool has_card, enum engine_device *device,
                                      struct sov_fault *fault) {
     static const char *const names[] = {
         [ENGINE_CPU] = "cpu", [ENGINE_CUDA] = "cuda", [ENGINE_AUTO] = "auto"};
-    *device = ENGINE_AUTO;
+    *device = has_card ? ENGINE_CUDA : ENGINE_AUTO;
     if (name == NULL) return SOV_OK;
     for (u32 i = 0; i < COUNT_OF(names); i++) {
         *device = (enum engine_device)i;
-        if (str_equal(str_from_z(name), str_from_z(names[i]))) return SOV_OK;
+        if (!str_equal(str_from_z(name), str_from_z(names[i]))) continue;
+        if (has_card && *device == ENGINE_CPU) {
+            return fault_set(fault, SOV_ERR_USAGE,
+                             "--device names a card, --backend cpu takes none");
+        }
+        if (has_card) *device = ENGINE_CUDA;
+        return SOV_OK;
     }
     return fault_set(fault, SOV_ERR_USAGE, "--backend takes cpu, cuda or auto, not \"%.64s\"",
                      name);
@@ -92,7 +98,7 @@ static enum sov_status open_engine(struct session *session, struct model_options
     config->has_janet = true;
     config->retries = ATTEMPT_RETRIES;
     config->run_ahead = ENGINE_RUN_AHEAD_MAX;
-    config->kv_full = form == PAYLOAD_KV_FULL;
+    config->kv_full = config->kv_full || form == PAYLOAD_KV_FULL;
     power_begin(&session->power, options->power_folder);
     status = engine_config_resolve(config, &session->model, fault);
     if (status == SOV_OK) status = engine_open(&session->model, config, &session->engine, fault);
@@ -111,7 +117,8 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     }
     enum sov_status status = choose_level(options->isa, &options->engine.level, fault);
     if (status == SOV_OK && options->engine.start != NULL) {
-        status = choose_device(options->backend, &options->engine.device, fault);
+        status =
+            choose_device(options->backend, options->has_device, &options->engine.device, fault);
         if (platform_is_terminal(PLATFORM_STDERR)) options->engine.progress = show_progress;
     }
     if (status != SOV_OK) return status;
@@ -149,6 +156,16 @@ struct engine_inputs session_inputs(struct session *session) {
     // What a signal ends needs no computing, and must not wait for the power to come back.
     if (platform_interrupted()) inputs.power = POWER_ACTIVE;
     return inputs;
+}
+
+void session_put_device(const struct session *session, struct output *out) {
+    const char *card = engine_card(session->engine);
+    const char *refused = engine_card_refused(session->engine);
+    if (card != NULL) {
+        output_format(out, "; %s", card);
+    } else if (refused != NULL && !engine_card_is_absent(session->engine)) {
+        output_format(out, "; by the CPU, without a card: %s", refused);
+    }
 }
 
 #define CHECKPOINT_NS 2000000000ull

@@ -173,10 +173,11 @@ enum sov_status store_sequences_read(const struct rowm_snapshot *snapshot,
     s->items = map_or_null(n_records, sizeof *s->items);
     s->next = map_or_null(n_records, sizeof *s->next);
     s->slots = map_or_null(s->n_slots, sizeof *s->slots);
-    enum sov_status status = SOV_OK;
     if (s->items == NULL || s->next == NULL || s->slots == NULL) {
-        status = fault_set(fault, SOV_ERR_MEMORY, "%llu records: no memory for them", n_records);
+        store_sequences_free(s);
+        return fault_set(fault, SOV_ERR_MEMORY, "%llu records: no memory for them", n_records);
     }
+    enum sov_status status = SOV_OK;
     for (u64 i = 0; i < n_records && status == SOV_OK; i++) {
         struct rowm_record_info info = rowm_snapshot_info(snapshot, i);
         s->next[i] = ROWM_NONE;

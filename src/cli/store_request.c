@@ -112,28 +112,12 @@ enum sov_status store_request_for_engine(struct store_request *request,
     return stop_init(&request->stop, said->stops, said->n_stops, fault);
 }
 
-#define HASH_STEP_BYTES (64u << 20) // between looks at signals
-
 enum sov_status store_model_digest(const char *path, struct sha256_digest *digest,
                                    struct sov_fault *fault) {
     struct gguf gguf;
     enum sov_status status = gguf_open(&gguf, path, fault);
     if (status != SOV_OK) return store_name_fault(path, fault);
-    struct sha256 h;
-    sha256_begin(&h);
-    for (u32 shard = 0; shard < gguf.n_shards && status == SOV_OK; shard++) {
-        struct str rest = {gguf.shards[shard].data, (usize)gguf.shards[shard].bytes};
-        while (rest.len > 0 && status == SOV_OK) {
-            usize n = MIN(rest.len, (usize)HASH_STEP_BYTES);
-            sha256_update(&h, (struct str){rest.data, n});
-            rest.data += n;
-            rest.len -= n;
-            if (platform_interrupted()) {
-                status = fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
-            }
-        }
-    }
-    *digest = sha256_end(&h);
+    status = model_digest(&gguf, NULL, digest, fault); // nothing that was kept is believed
     gguf_close(&gguf);
     return status;
 }

@@ -51,6 +51,11 @@ static u64 scratch_bytes(const struct plan *plan, const struct cuda_config *conf
     return MIN(bytes, CUDA_SCRATCH_BYTES_MAX);
 }
 
+// Bytes of K and V of one token in all layers.
+static u64 kv_row_bytes(const struct cuda_kv_rows *rows, const struct plan *plan) {
+    return ((u64)rows->k_stride + rows->v_stride) * sizeof(f16) * plan->model->params.n_layer;
+}
+
 // --- the card's memory, cut into pieces ---
 
 struct cutter {
@@ -108,6 +113,12 @@ static void cut_rest(struct cuda *cuda, struct cutter *c) {
     cuda->rope_table = cut(c, rope_table_bytes(plan, config));
     cuda->rope_table_local = cuda->rope_table;
     if (has_local(plan)) cuda->rope_table_local = cut(c, rope_table_bytes(plan, config));
+    struct cuda_kv_rows *rows = &cuda->kv_rows;
+    rows->k_stride = cuda->buffers[BUFFER_K].stride;
+    rows->v_stride = cuda->buffers[BUFFER_V].stride;
+    u64 row_bytes = kv_row_bytes(rows, plan);
+    rows->capacity = (u32)MIN((u64)config->batch_tokens, CUDA_KV_ROWS_BYTES_MAX / row_bytes);
+    rows->card = cut(c, rows->capacity * row_bytes);
     cuda->scratch_bytes = scratch_bytes(plan, config);
     cuda->scratch = cut(c, cuda->scratch_bytes);
 }
@@ -127,6 +138,8 @@ static void cut_pinned(struct cuda *cuda, u8 *base, struct cutter *c) {
     cuda->host_status = cut_host(base, c, status_bytes);
     cuda->host_power = cut_host(base, c, 2 * sizeof(u32));
     cuda->host_logits = cut_host(base, c, logits_bytes);
+    u64 row_bytes = kv_row_bytes(&cuda->kv_rows, cuda->plan);
+    cuda->kv_rows.host = cut_host(base, c, cuda->kv_rows.capacity * row_bytes);
 }
 
 // --- the weights ---
@@ -280,11 +293,10 @@ static enum sov_status check_plan(const struct plan *plan, struct sov_fault *fau
 
 // --- opening and closing ---
 
-// After a failure: what is still in the stream may use the staging.
-static void drain(const struct cuda *cuda) {
+// Until the stream is empty, after a failure or at the end. False: the card fails that too.
+static bool drain(const struct cuda *cuda) {
     struct sov_fault ignored = {0};
-    enum sov_status status = cuda_stream_wait(&cuda->driver, cuda->stream, "end", &ignored);
-    (void)status; // of earlier work: it was reported
+    return cuda_stream_wait(&cuda->driver, cuda->stream, "end", &ignored) == SOV_OK;
 }
 
 struct cuda_memory cuda_memory_plan(const struct plan *plan, const struct cuda_config *config) {
@@ -401,7 +413,7 @@ enum sov_status cuda_create(const struct plan *plan, const struct cuda_config *c
 void cuda_destroy(struct cuda *cuda) {
     const struct cuda_driver *driver = &cuda->driver;
     if (!driver->is_open) return;
-    if (cuda->stream != NULL) drain(cuda);
+    if (cuda->stream != NULL) (void)drain(cuda); // an error was reported where it came
     for (u32 i = 0; i < CUDA_GRAPHS_MAX; i++) cuda_graph_destroy(driver, cuda->replays[i].graph);
     cuda_kernels_close(&cuda->kernels);
     for (u32 i = 0; i < 2; i++) cuda_event_destroy(driver, cuda->half_free[i]);
@@ -429,15 +441,91 @@ void cuda_kv_planes(struct cuda *cuda, u8 **k, u8 **v) {
     *v = *k + round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
 }
 
+// What failed is said; a card that fails a wait too is lost with it.
+static enum sov_status kv_failed(struct cuda *cuda, const struct sov_fault *own,
+                                 struct sov_fault *fault) {
+    if (!drain(cuda) && cuda->lost.status == SOV_OK) cuda->lost = *own;
+    return fault_set(fault, own->status, "%s", own->message);
+}
+
 enum sov_status cuda_kv_copy(void *context, u8 *to, const u8 *from, u64 stride, u64 bytes, u32 n,
                              struct sov_fault *fault) {
     struct cuda *cuda = context;
+    struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
+    cuda->kv_rows.n_tokens = 0;
     for (u64 i = 0; i < n && status == SOV_OK; i++) {
         status = cuda_copy(&cuda->driver, cuda->stream, (u64)(usize)to + i * stride,
-                           (u64)(usize)from + i * stride, bytes, "a KV block", fault);
+                           (u64)(usize)from + i * stride, bytes, "a KV block", &own);
     }
+    return status == SOV_OK ? SOV_OK : kv_failed(cuda, &own, fault);
+}
+
+// The row of the last step's batch that was appended at a place of the cache (offset in a plane,
+// of layer 0); the search begins at `first`. n_tokens: none was.
+static u32 row_at(const struct cuda *cuda, u64 off, u32 first) {
+    const struct cuda_kv_rows *rows = &cuda->kv_rows;
+    const struct cuda_inputs *in = &cuda->inputs;
+    u64 block = off / rows->page_stride;
+    u64 inside = off % rows->page_stride / rows->token_stride;
+    for (u32 i = 0; i < rows->n_tokens; i++) {
+        u32 row = (first + i) % rows->n_tokens;
+        u32 position = in->host[in->stride + row], slot = in->host[2ull * in->stride + row];
+        if (position % OP_KV_BLOCK_TOKENS != inside) continue;
+        u64 entry = (u64)slot * cuda->config.max_blocks + position / OP_KV_BLOCK_TOKENS;
+        if (in->host_tables[entry] == block) return row;
+    }
+    return rows->n_tokens;
+}
+
+// The first of n rows of the last step that lie one behind the other as the places of the cache
+// from `off` on do. n_tokens: there are none.
+static u32 find_rows(struct cuda *cuda, u64 off, u32 n) {
+    struct cuda_kv_rows *rows = &cuda->kv_rows;
+    u32 first = row_at(cuda, off, rows->hint);
+    if (first == rows->n_tokens) return first;
+    for (u32 i = 1; i < n; i++) {
+        if (row_at(cuda, off + i * rows->token_stride, first + i) != first + i) {
+            return rows->n_tokens;
+        }
+    }
+    rows->hint = first; // where the next read begins most often: the same rows of another layer
+    return first;
+}
+
+static enum sov_status bring_rows_down(struct cuda *cuda, struct sov_fault *fault) {
+    struct cuda_kv_rows *rows = &cuda->kv_rows;
+    if (rows->is_down) return SOV_OK;
+    u64 bytes = rows->n_tokens * kv_row_bytes(rows, cuda->plan);
+    enum sov_status status =
+        cuda_download(&cuda->driver, cuda->stream, rows->host, rows->card, bytes, "K and V", fault);
+    if (status == SOV_OK) {
+        status = cuda_stream_wait(&cuda->driver, cuda->stream, "K and V", fault);
+    }
+    rows->is_down = status == SOV_OK;
     return status;
+}
+
+// Serves a read of rows that the last step appended; *is_served false: the cache must be read.
+static enum sov_status read_rows(struct cuda *cuda, u8 *memory, u64 memory_stride, u64 from,
+                                 u64 bytes, u32 n, bool *is_served, struct sov_fault *fault) {
+    struct cuda_kv_rows *rows = &cuda->kv_rows;
+    *is_served = false;
+    if (rows->n_tokens == 0 || bytes != rows->token_stride) return SOV_OK;
+    u64 off = from - cuda->kv, v_off = round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
+    bool is_v = off >= v_off;
+    if (is_v) off -= v_off;
+    u64 layer = off / rows->layer_stride, n_layer = cuda->plan->model->params.n_layer;
+    u32 first = find_rows(cuda, off % rows->layer_stride, n);
+    if (first == rows->n_tokens) return SOV_OK;
+    enum sov_status status = bring_rows_down(cuda, fault);
+    if (status != SOV_OK) return status;
+    u64 row_stride = (is_v ? rows->v_stride : rows->k_stride) * sizeof(f16);
+    const u8 *at = rows->host + (layer * rows->n_tokens + first) * row_stride;
+    if (is_v) at += n_layer * rows->n_tokens * rows->k_stride * sizeof(f16);
+    for (u32 i = 0; i < n; i++) memcpy(memory + i * memory_stride, at + i * row_stride, bytes);
+    *is_served = true;
+    return SOV_OK;
 }
 
 enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const u8 *from,
@@ -445,23 +533,31 @@ enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const
     struct cuda *cuda = context;
     u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
+    struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
+    if (stride == bytes) {
+        bool is_served = false;
+        status =
+            read_rows(cuda, memory, memory_stride, (u64)(usize)from, bytes, n, &is_served, &own);
+        if (is_served) return SOV_OK;
+    }
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
         u64 n_now = MIN(n - done, (u64)at_once);
-        for (u64 i = 0; i < n_now && status == SOV_OK; i++) {
+        // Pieces that lie one behind the other are one.
+        u64 n_pieces = stride == bytes ? 1 : n_now, piece = stride == bytes ? n_now * bytes : bytes;
+        for (u64 i = 0; i < n_pieces && status == SOV_OK; i++) {
             cuda_address at = (u64)(usize)from + (done + i) * stride;
             status = cuda_download(&cuda->driver, cuda->stream, cuda->staging + i * bytes, at,
-                                   bytes, "a KV block", fault);
+                                   piece, "a KV block", &own);
         }
         if (status == SOV_OK) {
-            status = cuda_stream_wait(&cuda->driver, cuda->stream, "a KV block", fault);
+            status = cuda_stream_wait(&cuda->driver, cuda->stream, "a KV block", &own);
         }
         for (u64 i = 0; i < n_now && status == SOV_OK; i++) {
             memcpy(memory + (done + i) * memory_stride, cuda->staging + i * bytes, bytes);
         }
     }
-    if (status != SOV_OK) drain(cuda);
-    return status;
+    return status == SOV_OK ? SOV_OK : kv_failed(cuda, &own, fault);
 }
 
 enum sov_status cuda_kv_write(void *context, u8 *to, u64 stride, const u8 *memory,
@@ -469,19 +565,20 @@ enum sov_status cuda_kv_write(void *context, u8 *to, u64 stride, const u8 *memor
     struct cuda *cuda = context;
     u32 at_once = (u32)MIN(2 * cuda->half_bytes / bytes, (u64)n);
     assert(at_once > 0);
+    struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
+    cuda->kv_rows.n_tokens = 0;
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
         u64 n_now = MIN(n - done, (u64)at_once);
         for (u64 i = 0; i < n_now && status == SOV_OK; i++) {
             u8 *piece = cuda->staging + i * bytes;
             memcpy(piece, memory + (done + i) * memory_stride, bytes);
             status = cuda_upload(&cuda->driver, cuda->stream, (u64)(usize)to + (done + i) * stride,
-                                 piece, bytes, "a KV block", fault);
+                                 piece, bytes, "a KV block", &own);
         }
         if (status == SOV_OK) {
-            status = cuda_stream_wait(&cuda->driver, cuda->stream, "a KV block", fault);
+            status = cuda_stream_wait(&cuda->driver, cuda->stream, "a KV block", &own);
         }
     }
-    if (status != SOV_OK) drain(cuda);
-    return status;
+    return status == SOV_OK ? SOV_OK : kv_failed(cuda, &own, fault);
 }

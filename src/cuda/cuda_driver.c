@@ -73,11 +73,11 @@ static enum sov_status open_library(struct cuda_driver *driver, const struct pla
     enum sov_status status = platform_library_open(start, path, &library, &cause);
     if (status == SOV_ERR_STATE) {
         return fault_set(fault, SOV_ERR_UNSUPPORTED,
-                         "CUDA needs the program \"sov\"; this one is static and cannot open %s",
+                         CUDA_ABSENT "program \"sov\"; this one is static and cannot open %s",
                          path);
     }
     if (status != SOV_OK) {
-        return fault_set(fault, SOV_ERR_UNSUPPORTED, "CUDA needs the NVIDIA driver: %s",
+        return fault_set(fault, SOV_ERR_UNSUPPORTED, CUDA_ABSENT "NVIDIA driver: %s",
                          cause.message);
     }
     status = resolve(&driver->api, &library, early_entries, COUNT_OF(early_entries), fault);

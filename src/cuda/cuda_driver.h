@@ -100,6 +100,9 @@ struct cuda_api {
 #undef CUDA_API_MEMBER
 };
 
+// How the fault of a program or a machine without the driver begins, where CUDA is not expected.
+#define CUDA_ABSENT "CUDA needs the "
+
 struct cuda_options {
     const char *library; // NULL: CUDA_LIBRARY, where the loader looks for libraries
     u32 device_idx;      // in the driver's order

@@ -17,6 +17,7 @@
 #define CUDA_STAGING_MAX (16u << 20)          // of each half: a PCIe copy of it takes a millisecond
 #define CUDA_STAGING_MIN (1u << 20)           // two halves hold a KV block of the largest heads
 #define CUDA_SCRATCH_BYTES_MAX (128ull << 20) // of split attention; beyond, the whole form runs
+#define CUDA_KV_ROWS_BYTES_MAX (128ull << 20) // of the rows below; larger batches have none
 #define CUDA_GRAPHS_MAX 32
 #define CUDA_GRAPH_TOKENS_MAX 256 // larger batches compute for so long that launching costs nothing
 
@@ -50,6 +51,20 @@ struct cuda_inputs {
     bool tables_are_known;
 };
 
+// K and V of a step's rows, layer behind layer, as they were appended to the cache. They are read
+// after most steps (the digests of checkpoints are over them), and lie here in one piece: n_layer
+// times [n_tokens, k_stride], then the same of v_stride.
+struct cuda_kv_rows {
+    cuda_address card;
+    u8 *host;               // a copy, when is_down
+    u32 capacity;           // tokens; of a larger batch nothing is kept
+    u32 k_stride, v_stride; // elements
+    u32 n_tokens; // of the last step when it went well and nobody wrote to the cache since
+    bool is_down;
+    u32 hint;                                    // a row
+    u64 layer_stride, page_stride, token_stride; // of the cache, bytes
+};
+
 struct cuda_uploaded { // one shard of the file
     u64 begin, end;    // of the file's bytes
     cuda_address at;
@@ -74,6 +89,7 @@ struct cuda {
     u64 half_bytes;
     u8 *pinned; // the pieces below
     struct cuda_inputs inputs;
+    struct cuda_kv_rows kv_rows;
     u32 *host_status; // [2 * capacity]
     u32 *host_power;  // {CUDA_POWER_ACTIVE, 0}
     f32 *host_logits; // [logit_rows, stride]

@@ -40,17 +40,30 @@ struct step {
     const void *kv_context;
 };
 
+// A buffer of the operator. K and V of a small batch lie layer behind layer (struct cuda_kv_rows).
+static struct cuda_buffer buffer_of(const struct step *s, const struct plan_op *op, u32 idx) {
+    const struct cuda *cuda = s->cuda;
+    const struct cuda_kv_rows *rows = &cuda->kv_rows;
+    struct cuda_buffer buffer = cuda->buffers[idx];
+    u64 n = s->shape.n_tokens, n_layer = cuda->plan->model->params.n_layer;
+    if ((idx != BUFFER_K && idx != BUFFER_V) || n > rows->capacity) return buffer;
+    buffer.data = rows->card;
+    if (idx == BUFFER_V) buffer.data += n_layer * n * rows->k_stride * sizeof(f16);
+    buffer.data += op->layer * n * buffer.stride * sizeof(f16);
+    return buffer;
+}
+
 static enum sov_status launch_embed(struct step *s, const struct plan_op *op, u32 n_rows,
                                     struct sov_fault *fault) {
     struct cuda *cuda = s->cuda;
-    const struct cuda_buffer *dst = &cuda->buffers[op->dst];
+    struct cuda_buffer dst = buffer_of(s, op, op->dst);
     struct cuda_embed_params params = {
         .tokens = cuda->inputs.tokens,
         .table = cuda_weight_address(cuda, op->weight->data),
-        .residual = dst->data,
+        .residual = dst.data,
         .row_bytes = op->weight->row_bytes,
         .n = op->weight->k,
-        .residual_stride = dst->stride,
+        .residual_stride = dst.stride,
         .scale = cuda->plan->model->params.embed_scale,
     };
     const u32 counts[3] = {n_rows, op->weight->k, 1};
@@ -63,35 +76,35 @@ static enum sov_status launch_embed(struct step *s, const struct plan_op *op, u3
 static enum sov_status launch_gather(struct step *s, const struct plan_op *op, u32 n_rows,
                                      struct sov_fault *fault) {
     struct cuda *cuda = s->cuda;
-    const struct cuda_buffer *src = &cuda->buffers[op->src], *dst = &cuda->buffers[op->dst];
+    struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
     struct cuda_embed_params params = {
         .tokens = cuda->inputs.logit_rows,
-        .table = src->data,
-        .residual = dst->data,
-        .row_bytes = (u64)src->stride * sizeof(f32),
-        .n = src->width,
-        .residual_stride = dst->stride,
+        .table = src.data,
+        .residual = dst.data,
+        .row_bytes = (u64)src.stride * sizeof(f32),
+        .n = src.width,
+        .residual_stride = dst.stride,
         .scale = 1.0f,
     };
-    return CUDA_QUEUE(&s->queue, embed_f32, ((u32[]){n_rows, src->width, 1}), 0, &params, fault);
+    return CUDA_QUEUE(&s->queue, embed_f32, ((u32[]){n_rows, src.width, 1}), 0, &params, fault);
 }
 
 static enum sov_status launch_rmsnorm(struct step *s, const struct plan_op *op, u32 n_rows,
                                       struct sov_fault *fault) {
-    const struct cuda_buffer *src = &s->cuda->buffers[op->src], *dst = &s->cuda->buffers[op->dst];
+    struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
     bool by_heads = op->kind == PLAN_RMSNORM_HEADS, adds = op->kind == PLAN_RMSNORM_ADD;
-    bool from_f16 = src->storage == STORAGE_F16;
+    bool from_f16 = src.storage == STORAGE_F16;
     enum cuda_kernel kernel =
         from_f16 ? (adds ? CUDA_KERNEL_rmsnorm_fused_f16_add : CUDA_KERNEL_rmsnorm_fused_f16)
                  : (adds ? CUDA_KERNEL_rmsnorm_fused_add : CUDA_KERNEL_rmsnorm_fused);
     u32 n = op->weight->k;
     struct cuda_rmsnorm_params params = {
-        .x = src->data,
+        .x = src.data,
         .weight = cuda_weight_address(s->cuda, op->weight->data),
-        .y = dst->data,
+        .y = dst.data,
         .n = n,
-        .x_stride = src->stride,
-        .y_stride = dst->stride,
+        .x_stride = src.stride,
+        .y_stride = dst.stride,
         .eps = s->cuda->plan->model->params.rms_eps,
     };
     const u32 counts[3] = {n_rows, by_heads ? op->n_head : 1, 1};
@@ -103,28 +116,28 @@ static enum sov_status launch_rmsnorm(struct step *s, const struct plan_op *op, 
 
 static enum sov_status launch_quantize(struct step *s, const struct plan_op *op, u32 n_rows,
                                        struct sov_fault *fault) {
-    const struct cuda_buffer *src = &s->cuda->buffers[op->src], *dst = &s->cuda->buffers[op->dst];
+    struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
     struct cuda_quantize_planes_params params = {
-        .x = src->data,
-        .high = dst->q16.high,
-        .low = dst->q16.low,
-        .scale = dst->q16.scale,
-        .sum16 = dst->q16.sum16,
-        .sum32 = dst->q16.sum32,
-        .n = src->width,
-        .x_stride = src->stride,
-        .plane_stride = dst->q16.plane_stride,
-        .scale_stride = dst->q16.scale_stride,
-        .sum_stride = dst->q16.sum_stride,
+        .x = src.data,
+        .high = dst.q16.high,
+        .low = dst.q16.low,
+        .scale = dst.q16.scale,
+        .sum16 = dst.q16.sum16,
+        .sum32 = dst.q16.sum32,
+        .n = src.width,
+        .x_stride = src.stride,
+        .plane_stride = dst.q16.plane_stride,
+        .scale_stride = dst.q16.scale_stride,
+        .sum_stride = dst.q16.sum_stride,
     };
-    return CUDA_QUEUE(&s->queue, quantize_q16_planes, ((u32[]){n_rows, src->width, 1}), 0, &params,
+    return CUDA_QUEUE(&s->queue, quantize_q16_planes, ((u32[]){n_rows, src.width, 1}), 0, &params,
                       fault);
 }
 
 static enum sov_status launch_gemm(struct step *s, const struct plan_op *op, u32 n_rows,
                                    struct sov_fault *fault) {
     struct cuda *cuda = s->cuda;
-    const struct cuda_buffer *src = &cuda->buffers[op->src], *dst = &cuda->buffers[op->dst];
+    struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
     struct cuda_gemm_args args = {
         .weight = cuda_weight_address(cuda, op->weight->data),
         .row_bytes = op->weight->row_bytes,
@@ -132,15 +145,15 @@ static enum sov_status launch_gemm(struct step *s, const struct plan_op *op, u32
         .k = op->weight->k,
         .features = op->weight->rows,
         .n_tokens = n_rows,
-        .xq = src->q16,
-        .x = src->data,
-        .x_stride = src->stride,
+        .xq = src.q16,
+        .x = src.data,
+        .x_stride = src.stride,
         .bias = op->bias != NULL ? cuda_weight_address(cuda, op->bias->data) : 0,
-        .output = op->kind == PLAN_GEMM_ADD     ? GEMM_ADD_F32
-                  : dst->storage == STORAGE_F32 ? GEMM_TO_F32
-                                                : GEMM_TO_F16,
-        .out = dst->data,
-        .out_stride = dst->stride,
+        .output = op->kind == PLAN_GEMM_ADD    ? GEMM_ADD_F32
+                  : dst.storage == STORAGE_F32 ? GEMM_TO_F32
+                                               : GEMM_TO_F16,
+        .out = dst.data,
+        .out_stride = dst.stride,
     };
     return sov_cuda_gemm(&s->queue, &args, fault);
 }
@@ -148,12 +161,12 @@ static enum sov_status launch_gemm(struct step *s, const struct plan_op *op, u32
 static enum sov_status launch_rope(struct step *s, const struct plan_op *op, u32 n_rows,
                                    struct sov_fault *fault) {
     const struct model_params *p = &s->cuda->plan->model->params;
-    const struct cuda_buffer *dst = &s->cuda->buffers[op->dst];
+    struct cuda_buffer dst = buffer_of(s, op, op->dst);
     struct cuda_rope_params params = {
-        .x = dst->data,
+        .x = dst.data,
         .positions = s->cuda->inputs.positions,
         .table = op->is_local ? s->cuda->rope_table_local : s->cuda->rope_table,
-        .x_stride = dst->stride,
+        .x_stride = dst.stride,
         .n_head = op->n_head,
         .head_dim = p->head_dim,
         .rope_dim = p->rope_dim,
@@ -165,11 +178,11 @@ static enum sov_status launch_rope(struct step *s, const struct plan_op *op, u32
 
 static enum sov_status launch_kv_write(struct step *s, const struct plan_op *op, u32 n_rows,
                                        struct sov_fault *fault) {
-    const struct cuda_buffer *k = &s->cuda->buffers[op->src], *v = &s->cuda->buffers[op->src2];
+    struct cuda_buffer k = buffer_of(s, op, op->src), v = buffer_of(s, op, op->src2);
     struct kv_layer kv = s->kv_view(s->kv_context, op->layer);
     struct cuda_kv_append_params params = {
-        .k = k->data,
-        .v = v->data,
+        .k = k.data,
+        .v = v.data,
         .cache_k = (u64)(usize)kv.k,
         .cache_v = (u64)(usize)kv.v,
         .tables = s->cuda->inputs.tables,
@@ -177,23 +190,23 @@ static enum sov_status launch_kv_write(struct step *s, const struct plan_op *op,
         .slots = s->cuda->inputs.slots,
         .page_stride = kv.page_stride,
         .token_stride = kv.token_stride,
-        .n = k->width,
-        .k_stride = k->stride,
-        .v_stride = v->stride,
+        .n = k.width,
+        .k_stride = k.stride,
+        .v_stride = v.stride,
         .max_blocks = kv.max_blocks,
     };
-    return CUDA_QUEUE(&s->queue, kv_append, ((u32[]){n_rows, k->width, 1}), 0, &params, fault);
+    return CUDA_QUEUE(&s->queue, kv_append, ((u32[]){n_rows, k.width, 1}), 0, &params, fault);
 }
 
 static enum sov_status launch_attention(struct step *s, const struct plan_op *op, u32 n_rows,
                                         struct sov_fault *fault) {
     struct cuda *cuda = s->cuda;
     const struct model_params *p = &cuda->plan->model->params;
-    const struct cuda_buffer *src = &cuda->buffers[op->src], *dst = &cuda->buffers[op->dst];
+    struct cuda_buffer src = buffer_of(s, op, op->src), dst = buffer_of(s, op, op->dst);
     struct kv_layer kv = s->kv_view(s->kv_context, op->layer);
     struct cuda_attention_args args = {
-        .q = src->data,
-        .q_stride = src->stride,
+        .q = src.data,
+        .q_stride = src.stride,
         .n_rows = n_rows,
         .n_head = op->n_head,
         .n_head_kv = p->n_head_kv,
@@ -208,8 +221,8 @@ static enum sov_status launch_attention(struct step *s, const struct plan_op *op
         .max_blocks = kv.max_blocks,
         .scale = p->attention_scale,
         .window = op->is_local ? p->window : 0,
-        .out = dst->data,
-        .out_stride = dst->stride,
+        .out = dst.data,
+        .out_stride = dst.stride,
         .n_chunks = s->shape.n_chunks,
         .scratch = cuda->scratch,
         .scratch_bytes = cuda->scratch_bytes,
@@ -219,18 +232,18 @@ static enum sov_status launch_attention(struct step *s, const struct plan_op *op
 
 static enum sov_status launch_act_mul(struct step *s, const struct plan_op *op, u32 n_rows,
                                       struct sov_fault *fault) {
-    const struct cuda_buffer *gate = &s->cuda->buffers[op->src], *up = &s->cuda->buffers[op->src2];
-    const struct cuda_buffer *dst = &s->cuda->buffers[op->dst];
+    struct cuda_buffer gate = buffer_of(s, op, op->src), up = buffer_of(s, op, op->src2);
+    struct cuda_buffer dst = buffer_of(s, op, op->dst);
     struct cuda_act_mul_params params = {
-        .gate = gate->data,
-        .up = up->data,
-        .out = dst->data,
-        .n = gate->width,
-        .gate_stride = gate->stride,
-        .up_stride = up->stride,
-        .out_stride = dst->stride,
+        .gate = gate.data,
+        .up = up.data,
+        .out = dst.data,
+        .n = gate.width,
+        .gate_stride = gate.stride,
+        .up_stride = up.stride,
+        .out_stride = dst.stride,
     };
-    const u32 counts[3] = {n_rows, gate->width, 1};
+    const u32 counts[3] = {n_rows, gate.width, 1};
     enum cuda_kernel kernel = op->kind == PLAN_SILU_MUL ? CUDA_KERNEL_silu_fused
                                                         : CUDA_KERNEL_gelu_tanh_fused;
     return cuda_queue_launch(&s->queue, kernel, counts, 0, &params, sizeof params, fault);
@@ -238,9 +251,9 @@ static enum sov_status launch_act_mul(struct step *s, const struct plan_op *op, 
 
 static enum sov_status launch_finite(struct step *s, const struct plan_op *op, u32 n_rows,
                                      struct sov_fault *fault) {
-    const struct cuda_buffer *src = &s->cuda->buffers[op->src];
-    struct cuda_finite_params params = {.x = src->data, .n = src->width, .x_stride = src->stride};
-    return CUDA_QUEUE(&s->queue, finite, ((u32[]){n_rows, src->width, 1}), 0, &params, fault);
+    struct cuda_buffer src = buffer_of(s, op, op->src);
+    struct cuda_finite_params params = {.x = src.data, .n = src.width, .x_stride = src.stride};
+    return CUDA_QUEUE(&s->queue, finite, ((u32[]){n_rows, src.width, 1}), 0, &params, fault);
 }
 
 typedef enum sov_status launch_op(struct step *s, const struct plan_op *op, u32 n_rows,
@@ -498,6 +511,19 @@ static void assert_batch(const struct cuda *cuda, const struct cuda_batch *batch
     for (u32 i = 0; i < batch->n_logit_rows; i++) assert(batch->logit_rows[i] < batch->n_tokens);
 }
 
+// What the step appended to the cache can be had from its rows from now on.
+static void keep_kv_rows(const struct step *s) {
+    struct cuda_kv_rows *rows = &s->cuda->kv_rows;
+    struct kv_layer first = s->kv_view(s->kv_context, 0), second = first;
+    bool has_second = s->cuda->plan->model->params.n_layer > 1;
+    if (has_second) second = s->kv_view(s->kv_context, 1);
+    rows->layer_stride = has_second ? (u64)(second.k - first.k) : s->cuda->config.kv_plane_bytes;
+    rows->page_stride = first.page_stride;
+    rows->token_stride = first.token_stride;
+    rows->is_down = false;
+    rows->n_tokens = s->shape.n_tokens <= rows->capacity ? s->shape.n_tokens : 0;
+}
+
 enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
                              cuda_kv_view *kv_view, const void *kv_context, const f32 **logits,
                              u32 *logit_stride, struct sov_fault *fault) {
@@ -522,6 +548,7 @@ enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
         .kv_context = kv_context,
     };
     u32 n_head = cuda->plan->model->params.n_head;
+    cuda->kv_rows.n_tokens = 0;
     if (!cuda_attention_splits(s.shape.n_tokens, n_head, s.shape.n_chunks)) s.shape.n_chunks = 1;
     enum sov_status status = wake(cuda, fault);
     if (status == SOV_OK) status = upload_inputs(cuda, batch, fault);
@@ -540,6 +567,7 @@ enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
     }
     cuda->inputs.tables_are_known = true;
     status = judge(&s, fault);
+    if (status == SOV_OK) keep_kv_rows(&s);
     *logits = cuda->host_logits;
     *logit_stride = cuda->buffers[BUFFER_LOGITS].stride;
     return status;

@@ -806,21 +806,122 @@ static void build_gemv_float(struct conform_build *b) {
     launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
 }
 
-// --- the tensor profile ---
+// --- gemm of the tensor profile ---
 
-static const i32 tensor_half_shapes[][SHAPE_MAX] = {
+// Weights, activations and biases are integers so small that every sum is exact in whatever order:
+// results are the same bits everywhere, though the profile promises only a bound for others.
+static const i32 tensor_16_shapes[][SHAPE_MAX] = {
+    {8, 1, 1, 2, 0},     {264, 17, 9, 1, 0},   {136, 130, 3, 0, 1}, {1032, 9, 70, 2, 1},
+    {576, 128, 8, 1, 1}, {64, 129, 129, 2, 0}, {2048, 33, 5, 0, 1}, {96, 40, 256, 1, 0},
+};
+static const i32 tensor_32_shapes[][SHAPE_MAX] = {
+    {32, 1, 1, 2, 0},    {288, 17, 9, 1, 0},   {96, 130, 3, 0, 1},  {1056, 9, 70, 2, 1},
+    {576, 128, 8, 1, 1}, {64, 129, 129, 2, 0}, {2048, 33, 5, 0, 1}, {96, 40, 256, 1, 0},
+};
+static const i32 tensor_256_shapes[][SHAPE_MAX] = {
+    {256, 1, 1, 2, 0},   {512, 17, 9, 1, 0},    {256, 130, 3, 0, 1}, {1280, 9, 70, 2, 1},
+    {768, 128, 8, 1, 1}, {256, 129, 129, 2, 0}, {2048, 33, 5, 0, 1}, {256, 40, 256, 1, 0},
+};
+
+// Scales are 1, 2, -1 or -2, floats -8 to 8.
+static void fill_integral_weights(const struct conform_build *b, u32 buffer, enum dtype type) {
+    fill_weights(b, buffer, type);
+    const struct dtype_info *info = dtype_lookup(type);
+    u32 scale_at = 0, n_scales = scales_of(type, &scale_at);
+    for (u64 block = 0; block < b->buffers[buffer].bytes / info->block_bytes; block++) {
+        u8 *at = (u8 *)input(b, buffer) + block * info->block_bytes;
+        for (u32 s = 0; s < n_scales; s++) {
+            u32 bits = (u32)word(b, buffer, SCALE_WORDS + 2 * block + s);
+            f32 value = (f32)(i32)(bits % 17) - 8;
+            u16 scale = (u16)(0x3c00 + 0x400 * (bits & 1) + 0x4000 * (bits & 2));
+            u16 half = type == DTYPE_BF16 ? (u16)(f32_bits(value) >> 16) : f32_to_f16(value);
+            store_u16(at + scale_at + 2 * (usize)s, info->quantised ? scale : half);
+        }
+    }
+}
+
+static void fill_integers(const struct conform_build *b, u32 buffer, enum element type, u32 rows,
+                          u32 n, u32 stride, u32 most) {
+    for (u64 row = 0; row < rows; row++) {
+        for (u64 i = row * stride; i < row * stride + n; i++) {
+            i32 value = (i32)(u32)(word(b, buffer, i) % (2 * most + 1)) - (i32)most;
+            put((u8 *)input(b, buffer) + i * element_bytes(type), type, value);
+        }
+    }
+}
+
+// Operator 6 of exact totals. `row` is a buffer of k floats.
+static void exact_gemm(const struct gemm_args *args, u32 features, f32 *row) {
+    for (u32 r = 0; r < features; r++) {
+        dtype_dequantise(args->type, args->weight + r * args->row_bytes, args->k, row);
+        for (u32 t = 0; t < args->n_tokens; t++) {
+            const f16 *x = args->x + (usize)t * args->x_stride;
+            f64 total = args->bias != NULL ? load_f32(args->bias + 4 * (usize)r) : 0;
+            for (u32 i = 0; i < args->k; i++) total += (f64)row[i] * f16_to_f32(x[i]);
+            usize at = (usize)t * args->out_stride + r;
+            f32 *sum = (f32 *)args->out + at;
+            if (args->output == GEMM_TO_F16) {
+                ((f16 *)args->out)[at] = f32_to_f16((f32)total);
+            } else {
+                *sum = (f32)(args->output == GEMM_ADD_F32 ? *sum + total : total);
+            }
+        }
+    }
+}
+
+static void build_gemm_tensor(struct conform_build *b) {
+    const i32 *shape = b->item->shape;
+    u32 k = (u32)shape[0], features = (u32)shape[1], tokens = (u32)shape[2];
+    u32 out_stride = features + 3, x_stride = (u32)round_up(k, 8) + 8;
+    enum dtype type = type_of(b);
+    u64 row_bytes = dtype_row_bytes(type, k);
+    u32 weight = declare_in(b, "weight", features * row_bytes);
+    u32 x = declare_in(b, "x", 2ull * tokens * x_stride);
+    u32 bias = declare_in(b, "bias", 4ull * features);
+    u32 row = declare(b, "row", CONFORM_HOST, 4ull * k, 0);
+    u32 out = declare_out_rows(b, out_stride);
+    if (!poisoned(b)) return;
+    fill_integral_weights(b, weight, type);
+    fill_integers(b, x, F16, tokens, k, x_stride, 4);
+    fill_integers(b, bias, F32, 1, features, features, 9);
+    if (shape[3] == GEMM_ADD_F32) fill_integers(b, out, F32, tokens, features, out_stride, 99);
+    seal(b);
+    struct gemm_args args = gemm_args_of(b, weight, bias, out, out_stride);
+    args.x = input(b, x);
+    args.x_stride = x_stride;
+    exact_gemm(&args, features, input(b, row));
+    struct cuda_gemv_float_params params = {.weight = address(b, weight),
+                                            .x = address(b, x),
+                                            .bias = args.bias != NULL ? address(b, bias) : 0,
+                                            .out = address(b, out),
+                                            .row_bytes = (u32)row_bytes,
+                                            .k = k,
+                                            .features = features,
+                                            .n_tokens = tokens,
+                                            .x_stride = x_stride,
+                                            .out_stride = out_stride,
+                                            .output = args.output};
+    launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
+}
+
+// --- gemm of the tensor profile, real numbers ---
+
+// What is asked for is told in conform_tensor.c.
+static const char *const real_columns[] = {"real_k", "features", "tokens", "output", "bias", NULL};
+
+static const i32 real_16_shapes[][SHAPE_MAX] = {
     {8, 1, 1, 2, 0},      {96, 17, 5, 1, 1},     {296, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
     {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {328, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
     {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
     {256, 257, 72, 2, 0}, {24, 128, 16, 1, 0},
 };
-static const i32 tensor_32_shapes[][SHAPE_MAX] = {
+static const i32 real_32_shapes[][SHAPE_MAX] = {
     {32, 1, 1, 2, 0},     {96, 17, 5, 1, 1},     {288, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
     {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {320, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
     {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
     {256, 257, 72, 2, 0}, {32, 128, 16, 1, 0},
 };
-static const i32 tensor_256_shapes[][SHAPE_MAX] = {
+static const i32 real_256_shapes[][SHAPE_MAX] = {
     {256, 1, 1, 2, 0},    {256, 17, 5, 1, 1},    {512, 70, 9, 0, 1},    {256, 130, 64, 2, 0},
     {768, 65, 65, 2, 1},  {1024, 129, 17, 1, 1}, {256, 67, 129, 0, 0},  {256, 33, 256, 2, 0},
     {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {1280, 64, 8, 0, 0},
@@ -834,9 +935,9 @@ static enum cuda_kernel partner_of(enum cuda_kernel kernel) {
 }
 
 // Rows [first, first + rows) of the product by a kernel.
-static void launch_tensor(struct conform_build *b, enum cuda_kernel kernel,
-                          const struct gemm_args *args, struct cuda_gemv_float_params params,
-                          u32 first, u32 rows, u32 out) {
+static void launch_real(struct conform_build *b, enum cuda_kernel kernel,
+                        const struct gemm_args *args, struct cuda_gemv_float_params params,
+                        u32 first, u32 rows, u32 out) {
     params.x += 2ull * first * args->x_stride;
     params.out = address(b, out);
     params.n_tokens = rows;
@@ -844,7 +945,7 @@ static void launch_tensor(struct conform_build *b, enum cuda_kernel kernel,
 }
 
 // All rows by the kernel; then batches of 64, 17, 5 and 1 of them, and all by the other kernel.
-static void build_tensor(struct conform_build *b) {
+static void build_real(struct conform_build *b) {
     static const u32 batches[] = {64, 17, 5, 1};
     const i32 *shape = b->item->shape;
     u32 k = (u32)shape[0], features = (u32)shape[1], tokens = (u32)shape[2];
@@ -895,12 +996,12 @@ static void build_tensor(struct conform_build *b) {
                                             .x_stride = x_stride,
                                             .out_stride = out_stride,
                                             .output = args.output};
-    launch_tensor(b, b->item->kernel, &args, params, 0, tokens, bounded->out);
+    launch_real(b, b->item->kernel, &args, params, 0, tokens, bounded->out);
     for (u32 p = 0; p < bounded->n_parts; p++) {
         const struct conform_part *part = &bounded->parts[p];
         bool is_other = p + 1 == bounded->n_parts;
-        launch_tensor(b, is_other ? partner_of(b->item->kernel) : b->item->kernel, &args, params,
-                      part->first, part->rows, part->buffer);
+        launch_real(b, is_other ? partner_of(b->item->kernel) : b->item->kernel, &args, params,
+                    part->first, part->rows, part->buffer);
     }
 }
 
@@ -1206,9 +1307,12 @@ enum family_idx {
     GEMV_4_32,
     GEMV_4_256,
     GEMV_FLOAT,
-    TENSOR_HALF,
+    TENSOR_16,
     TENSOR_32,
     TENSOR_256,
+    REAL_16,
+    REAL_32,
+    REAL_256,
     KV,
     ATTENTION,
     SPLIT,
@@ -1236,9 +1340,12 @@ static const struct conform_family families[] = {
     [GEMV_4_32] = FAMILY(build_gemm, gemm_columns, gemv_4_32_shapes, 3),
     [GEMV_4_256] = FAMILY(build_gemm, gemm_columns, gemv_4_256_shapes, 3),
     [GEMV_FLOAT] = FAMILY(build_gemv_float, gemm_columns, gemv_float_shapes, 4),
-    [TENSOR_HALF] = FAMILY(build_tensor, gemm_columns, tensor_half_shapes, 3),
-    [TENSOR_32] = FAMILY(build_tensor, gemm_columns, tensor_32_shapes, 3),
-    [TENSOR_256] = FAMILY(build_tensor, gemm_columns, tensor_256_shapes, 3),
+    [TENSOR_16] = FAMILY(build_gemm_tensor, gemm_columns, tensor_16_shapes, 3),
+    [TENSOR_32] = FAMILY(build_gemm_tensor, gemm_columns, tensor_32_shapes, 3),
+    [TENSOR_256] = FAMILY(build_gemm_tensor, gemm_columns, tensor_256_shapes, 3),
+    [REAL_16] = FAMILY(build_real, real_columns, real_16_shapes, 3),
+    [REAL_32] = FAMILY(build_real, real_columns, real_32_shapes, 3),
+    [REAL_256] = FAMILY(build_real, real_columns, real_256_shapes, 3),
     [KV] = FAMILY(build_kv, kv_columns, kv_shapes, 5),
     [ATTENTION] = FAMILY(build_attention, attention_columns, attention_shapes, 5),
     [SPLIT] = FAMILY(build_attention, attention_columns, split_shapes, 4),
@@ -1247,20 +1354,21 @@ static const struct conform_family families[] = {
 
 struct subject {
     enum family_idx family;
-    enum dtype type; // of the weights
+    enum dtype type;      // of the weights
+    enum family_idx more; // of the tensor profile: further cases (C5)
 };
 
 #define QUANTISED(name, type, n)                                                                  \
     [CUDA_KERNEL_embed_##name] = {EMBED_##n, type}, [CUDA_KERNEL_gemm_##name] = {GEMM_##n, type}, \
     [CUDA_KERNEL_gemv_##name##_1] = {GEMV_##n, type},                                             \
     [CUDA_KERNEL_gemv_##name##_4] = {GEMV_4_##n, type}
+#define TENSOR(name, type, n)                                        \
+    [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type, REAL_##n}, \
+    [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type, REAL_##n}
 #define FLOATS(name, type)                              \
     [CUDA_KERNEL_embed_##name] = {EMBED_FLOAT, type},   \
     [CUDA_KERNEL_gemv_##name##_1] = {GEMV_FLOAT, type}, \
     [CUDA_KERNEL_gemv_##name##_4] = {GEMV_FLOAT, type}
-#define TENSOR(name, type, n)                              \
-    [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type}, \
-    [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type}
 static const struct subject subjects[CUDA_KERNEL_COUNT] = {
     [CUDA_KERNEL_kv_append] = {.family = KV},
     [CUDA_KERNEL_flash_attention_paged] = {.family = ATTENTION},
@@ -1291,8 +1399,8 @@ static const struct subject subjects[CUDA_KERNEL_COUNT] = {
     FLOATS(f16, DTYPE_F16),
     FLOATS(bf16, DTYPE_BF16),
     FLOATS(f32, DTYPE_F32),
-    TENSOR(f16, DTYPE_F16, HALF),
-    TENSOR(bf16, DTYPE_BF16, HALF),
+    TENSOR(f16, DTYPE_F16, 16),
+    TENSOR(bf16, DTYPE_BF16, 16),
     TENSOR(q4_0, DTYPE_Q4_0, 32),
     TENSOR(q4_1, DTYPE_Q4_1, 32),
     TENSOR(q5_0, DTYPE_Q5_0, 32),
@@ -1310,12 +1418,16 @@ static enum dtype type_of(const struct conform_build *b) { return subjects[b->it
 bool conform_case_get(enum cuda_kernel kernel, u32 idx, struct conform_case *item) {
     assert(kernel < CUDA_KERNEL_COUNT);
     const struct conform_family *family = &families[subjects[kernel].family];
+    if (idx >= family->n_shapes) {
+        idx -= family->n_shapes;
+        family = &families[subjects[kernel].more];
+    }
     if (idx >= family->n_shapes) return false;
     *item = (struct conform_case){.kernel = kernel,
                                   .family = family,
                                   .shape = family->shapes[idx],
                                   .is_quick = idx < family->n_quick,
-                                  .is_tensor = family->build == build_tensor};
+                                  .is_tensor = family->build == build_real};
     struct text t = TEXT_OVER_ARRAY(item->id);
     text_format(&t, "%s", cuda_kernel_name(kernel));
     for (u32 i = 0; family->columns[i] != NULL; i++) {

@@ -224,8 +224,7 @@ enum sov_status engine_read_kv(const struct engine *engine, engine_sequence sequ
                          "K and V of layer %u, %u positions: the cache has %u", layer, n, length);
     }
     if (n == 0) return SOV_OK;
-    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows,
-                   fault);
+    return kv_read(&engine->kv, slot_of(engine, find(engine, sequence)), layer, 0, n, rows, fault);
 }
 
 void engine_forget_prefixes(struct engine *engine) { kv_forget_idle(&engine->kv); }
@@ -286,7 +285,8 @@ static void commit_kv(struct engine *engine, struct sequence *q) {
         assert(status == SOV_OK); // the blocks are there
         sequence_publish(engine, slot, false);
     }
-    sequence_hash_kv(engine, q, q->n_committed - 1);
+    // In whole runs of positions: read one by one, K and V cost more than they take to hash.
+    sequence_hash_kv(engine, q, (q->n_committed - 1) / KV_READ_POSITIONS * KV_READ_POSITIONS);
 }
 
 // Also when its last attempt failed: the store may know it all the same.
@@ -432,10 +432,12 @@ static void hook_failed(void *context, u32 slot, const struct sov_fault *fault) 
     note_failure(engine, &engine->sequences[slot], fault);
 }
 
-// What was decoded ahead of a receipt is dropped with its K and V, which were not hashed yet (Q2).
-static void hook_swapped(void *context, u32 slot) {
+// What is committed is hashed while it is there; what was decoded ahead of a receipt is dropped
+// with its K and V (Q2).
+static void hook_swaps(void *context, u32 slot) {
     struct engine *engine = context;
     struct sequence *q = &engine->sequences[slot];
+    sequence_hash_kv(engine, q, q->n_committed - 1);
     u32 n_kept = q->n_committed + engine->scheduler.sequences[slot].is_prepared;
     sched_drop_staged(&engine->scheduler, slot, n_kept);
     hold(engine, q);
@@ -448,7 +450,7 @@ static enum sov_status hook_probe(void *context, const char *operation, struct s
 }
 
 struct sched_hooks engine_hooks(struct engine *engine) {
-    return (struct sched_hooks){engine, hook_adopt, hook_probe, hook_failed, hook_swapped};
+    return (struct sched_hooks){engine, hook_adopt, hook_probe, hook_failed, hook_swaps};
 }
 
 // --- checkpoints at 64-boundaries ---

@@ -81,6 +81,7 @@ struct engine_config {
     enum engine_device device;
     const struct platform_start *start; // of the program, for CUDA: finds the driver
     const char *cuda_library;           // NULL: NVIDIA's driver
+    u32 cuda_device;                    // the card, in the driver's order
     bool no_cuda_graphs;                // for tests: every kernel of a step is launched by itself
     // Called now and then while weights are copied to a card, with bytes. NULL: nobody asks.
     void (*progress)(void *context, u64 done, u64 total);
@@ -225,6 +226,13 @@ struct cpu *engine_cpu(struct engine *engine);
 const char *engine_card(const struct engine *engine);
 // Why ENGINE_AUTO took the CPU; NULL when that was not so.
 const char *engine_card_refused(const struct engine *engine);
+// Whether that is because there is no driver for a card, or the program cannot open one.
+bool engine_card_is_absent(const struct engine *engine);
+// Opens and closes the card that CUDA would take: its name, compute capability and the driver's
+// version of CUDA as one line. A fault says why there is none.
+#define ENGINE_CARD_BYTES 192
+enum sov_status engine_find_card(const struct platform_start *start, char line[ENGINE_CARD_BYTES],
+                                 struct sov_fault *fault) MUST_CHECK;
 // How many committed positions of a sequence have K and V in the cache; 0 while they are swapped
 // out, and of a sequence that is not there.
 u32 engine_kv_length(const struct engine *engine, engine_sequence sequence);

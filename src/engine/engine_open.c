@@ -135,7 +135,7 @@ static struct cuda_config cuda_config_of(const struct model *model,
     struct kv_config kv = kv_config_of(model, config);
     return (struct cuda_config){
         .start = config->start,
-        .options = {.library = config->cuda_library},
+        .options = {.library = config->cuda_library, .device_idx = config->cuda_device},
         .batch_tokens = config->token_budget,
         .logit_rows = config->logit_rows,
         .n_positions = config->context,
@@ -157,7 +157,7 @@ static u64 token_bytes(const struct model *model, const struct engine_config *co
                        sizeof(struct sov_fault) + n_layer * sizeof(struct sha256) +
                        (u64)STAGED_SLOTS * config->logprobs_max * sizeof(struct token_logprob);
     u64 batch = (3ull * config->token_budget + config->logit_rows) * sizeof(u32);
-    u64 kv_rows = KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
+    u64 kv_rows = 2ull * KV_READ_POSITIONS * block_bytes(model) / (SOV_KV_BLOCK_SIZE * n_layer);
     return n * per_sequence + batch + checkpoint_bytes_max(model, config) + kv_rows +
            n_layer * SHA256_BYTES + checkpoint_memory_bytes(2 * config->max_seqs) +
            sizeof(struct engine) + (2 * n + 16) * 16; // alignment
@@ -272,7 +272,7 @@ static enum sov_status create_sequences(struct engine *engine, struct sov_fault 
     u32 n_layer = engine->model->params.n_layer;
     engine->bytes_max = checkpoint_bytes_max(engine->model, config);
     engine->bytes = arena_array(arena, u8, engine->bytes_max);
-    engine->kv_rows = arena_array(arena, u8, KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
+    engine->kv_rows = arena_array(arena, u8, 2ull * KV_READ_POSITIONS * kv_row_bytes(&engine->kv));
     engine->kv_digests = arena_array(arena, struct sha256_digest, n_layer);
     bool fits = engine->sequences != NULL && engine->outputs != NULL && engine->faults != NULL &&
                 engine->tokens != NULL && engine->positions != NULL && engine->slots != NULL &&
@@ -377,6 +377,24 @@ const char *engine_card(const struct engine *engine) {
 
 const char *engine_card_refused(const struct engine *engine) {
     return engine->card_refused.status != SOV_OK ? engine->card_refused.message : NULL;
+}
+
+bool engine_card_is_absent(const struct engine *engine) {
+    struct str message = str_from_z(engine->card_refused.message);
+    return engine->card_refused.status != SOV_OK && str_starts_with(message, STR(CUDA_ABSENT));
+}
+
+enum sov_status engine_find_card(const struct platform_start *start, char line[ENGINE_CARD_BYTES],
+                                 struct sov_fault *fault) {
+    struct cuda_driver driver;
+    struct cuda_options options = {0};
+    enum sov_status status = cuda_driver_open(&driver, start, &options, fault);
+    if (status != SOV_OK) return status;
+    struct text t = text_over(line, ENGINE_CARD_BYTES);
+    text_format(&t, "%s, compute capability %u.%u, CUDA %d.%d", driver.card, driver.capability / 10,
+                driver.capability % 10, driver.version / 1000, driver.version % 1000 / 10);
+    cuda_driver_close(&driver);
+    return SOV_OK;
 }
 
 void engine_set_store(struct engine *engine, const struct checkpoint_store *store) {

@@ -81,7 +81,7 @@ struct engine {
     u32 *logit_rows;                 // [logit_rows]
     u8 *bytes;                       // [checkpoint_bytes_max] a checkpoint being made
     u64 bytes_max;
-    u8 *kv_rows;                      // [KV_READ_POSITIONS * kv_row_bytes]
+    u8 *kv_rows;                      // [2 * KV_READ_POSITIONS * kv_row_bytes]
     struct sha256_digest *kv_digests; // [n_layer]
     struct engine_statistics statistics;
 };

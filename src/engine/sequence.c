@@ -9,9 +9,9 @@
 //
 // Q1. Two blocks with the same parent key and the same tokens hold the same bits: K and V of a
 //     position are a function of model, profile and the tokens up to it.
-// Q2. K and V are hashed once, in order, when they are committed (so swaps and what is computed
-//     again do not matter): after every commit up to the last token but one, whose K and V are
-//     there; of a prepared boundary up to its token.
+// Q2. K and V are hashed once, in order, when they are committed or soon afterwards, at the latest
+//     before they leave the cache (so swaps and what is computed again do not matter): up to the
+//     last token but one, whose K and V are there; of a prepared boundary up to its token.
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
 
@@ -157,20 +157,54 @@ static bool is_in_cache(const struct engine *engine, const struct sequence *q, u
     return !engine->kv.spilled[slot] && kv_length(&engine->kv, slot) >= end;
 }
 
+// K and V of n positions of two layers, in place. False: they are not in this memory.
+static bool hash_rows(struct engine *engine, struct sequence *q, u32 layer, u32 n) {
+    u32 slot = (u32)(q - engine->sequences), row_bytes = kv_row_bytes(&engine->kv) / 2;
+    struct sha256 *a = &q->kv_hashes[layer], *b = &q->kv_hashes[layer + 1];
+    for (u32 position = q->kv_hashed; position < q->kv_hashed + n; position++) {
+        const u8 *k[2], *v[2];
+        for (u32 i = 0; i < 2; i++) {
+            if (!kv_rows(&engine->kv, slot, layer + i, position, &k[i], &v[i])) return false;
+        }
+        sha256_update_pair(a, b, k[0], k[1], row_bytes);
+        sha256_update_pair(a, b, v[0], v[1], row_bytes);
+    }
+    return true;
+}
+
+// K and V of n positions of all layers, two layers at a time. False: they could not be read.
+static bool hash_positions(struct engine *engine, struct sequence *q, u32 n) {
+    u32 slot = (u32)(q - engine->sequences), n_layer = engine->model->params.n_layer;
+    usize bytes = (usize)n * kv_row_bytes(&engine->kv);
+    for (u32 layer = 0; layer < n_layer; layer += 2) {
+        u32 n_here = MIN(n_layer - layer, 2u);
+        u8 *rows = engine->kv_rows;
+        if (n_here == 2 && hash_rows(engine, q, layer, n)) continue;
+        for (u32 i = 0; i < n_here; i++) {
+            enum sov_status status =
+                kv_read(&engine->kv, slot, layer + i, q->kv_hashed, n, rows + i * bytes, NULL);
+            if (status != SOV_OK) return false;
+        }
+        struct sha256 *hashes = &q->kv_hashes[layer];
+        if (n_here == 2) {
+            sha256_update_pair(&hashes[0], &hashes[1], rows, rows + bytes, bytes);
+        } else {
+            sha256_update(&hashes[0], (struct str){rows, bytes});
+        }
+    }
+    return true;
+}
+
 // After a failure to read, hashing begins anew; the checkpoint finds out what is missing.
 void sequence_hash_kv(struct engine *engine, struct sequence *q, u32 end) {
-    u32 slot = (u32)(q - engine->sequences), row_bytes = kv_row_bytes(&engine->kv);
+    u32 slot = (u32)(q - engine->sequences);
     if (q->request.kv_form == PAYLOAD_KV_TOKENS || engine->kv.spilled[slot]) return;
     end = MIN(end, kv_length(&engine->kv, slot));
     while (q->kv_hashed < end) {
         u32 n = MIN(end - q->kv_hashed, (u32)KV_READ_POSITIONS);
-        for (u32 layer = 0; layer < engine->model->params.n_layer; layer++) {
-            u8 *rows = engine->kv_rows;
-            if (kv_read(&engine->kv, slot, layer, q->kv_hashed, n, rows, NULL) != SOV_OK) {
-                sequence_begin_kv(engine, q, q->kv_begin);
-                return;
-            }
-            sha256_update(&q->kv_hashes[layer], (struct str){rows, (usize)n * row_bytes});
+        if (!hash_positions(engine, q, n)) {
+            sequence_begin_kv(engine, q, q->kv_begin);
+            return;
         }
         q->kv_hashed += n;
     }

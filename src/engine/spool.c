@@ -419,6 +419,19 @@ enum sov_status spool_append(struct spool *spool, const struct sov_event *event,
     return SOV_OK;
 }
 
+bool spool_has(const struct spool *spool, u64 sequence_id, u64 number) {
+    u64 key = index_key(sequence_id, number);
+    for (u64 i = key;; i++) {
+        const struct spool_slot *slot = &spool->index[i & (spool->n_slots - 1)];
+        if (slot->offset == 0) return false;
+        if (slot->key != key) continue;
+        struct sov_event there = {0};
+        enum sov_status status = read_back(spool, slot->offset, &there, NULL);
+        if (status != SOV_OK) return false;
+        if (there.sequence_id == sequence_id && there.number == number) return true;
+    }
+}
+
 enum sov_status spool_flush(struct spool *spool, struct sov_fault *fault) {
     if (spool->status != SOV_OK) {
         return fault_set(fault, spool->status, "the spool takes no more events: a write failed");

@@ -90,6 +90,8 @@ enum sov_status spool_open(struct spool *spool, const char *path, struct sov_fau
 // Takes an event (S3). It is in the file after spool_flush, or before.
 enum sov_status spool_append(struct spool *spool, const struct sov_event *event, u64 wall_ns,
                              struct sov_fault *fault) MUST_CHECK;
+// Whether the event stands there, with whatever digest.
+bool spool_has(const struct spool *spool, u64 sequence_id, u64 number);
 enum sov_status spool_flush(struct spool *spool, struct sov_fault *fault) MUST_CHECK;
 // Flushes nothing.
 void spool_close(struct spool *spool);

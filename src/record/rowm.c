@@ -635,12 +635,13 @@ static enum sov_status is_untouched(struct rowm *s, bool *untouched, struct sov_
     if (status != SOV_OK) return status;
     status = disk->size(disk->context, file, &bytes, fault);
     if (status == SOV_OK) {
-        status = disk->read_at(disk->context, file, 0, s->reader.window, WORM_LOG_BEGIN, &n, fault);
+        status =
+            disk->read_at(disk->context, file, 0, s->reader.windows[0], WORM_LOG_BEGIN, &n, fault);
     }
     disk->close(disk->context, file);
     worm_make_first_slots(s->scratch);
     *untouched = status == SOV_OK && bytes == WORM_LOG_BEGIN && n == WORM_LOG_BEGIN &&
-                 memcmp(s->reader.window, s->scratch, WORM_LOG_BEGIN) == 0;
+                 memcmp(s->reader.windows[0], s->scratch, WORM_LOG_BEGIN) == 0;
     return status;
 }
 

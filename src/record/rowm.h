@@ -207,6 +207,7 @@ struct rowm_report {
 };
 // Checks every byte of the store against the others, without a lock and without a change, in
 // memory that grows with the number of transactions only. SOV_ERR_INTEGRITY when something does not
-// hold; SOV_ERR_UNSUPPORTED for another version. `expect` may be NULL.
+// hold; SOV_ERR_UNSUPPORTED for another version, SOV_ERR_FORMAT where no store is. `expect` may be
+// NULL. See also snapshot.h.
 enum sov_status sov_rowm_verify(const struct rowm_disk *disk, const struct rowm_expect *expect,
                                 struct rowm_report *report, struct sov_fault *fault) MUST_CHECK;

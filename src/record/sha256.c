@@ -94,6 +94,20 @@ void sha256_update(struct sha256 *h, struct str bytes) {
     if (bytes.len > consumed) memcpy(h->block, bytes.data + consumed, bytes.len - consumed);
 }
 
+void sha256_update_pair(struct sha256 *a, struct sha256 *b, const u8 *a_data, const u8 *b_data,
+                        usize n) {
+    bool at_borders = a->n_bytes % SHA256_BLOCK_BYTES == 0 && b->n_bytes % SHA256_BLOCK_BYTES == 0;
+    usize n_blocks = n / SHA256_BLOCK_BYTES, done = n_blocks * SHA256_BLOCK_BYTES;
+    if (!at_borders || n_blocks == 0 || a->blocks != sha256_blocks_shani) done = 0;
+    if (done > 0) {
+        sha256_blocks_pair_shani(a->state, b->state, a_data, b_data, n_blocks);
+        a->n_bytes += done;
+        b->n_bytes += done;
+    }
+    sha256_update(a, (struct str){a_data + done, n - done});
+    sha256_update(b, (struct str){b_data + done, n - done});
+}
+
 struct sha256_digest sha256_end(struct sha256 *h) {
     u64 n_bits = h->n_bytes * 8;
     usize held = (usize)(h->n_bytes % SHA256_BLOCK_BYTES);
@@ -120,20 +134,11 @@ struct sha256_digest sha256_of(struct str bytes) {
 
 void sha256_pair(const struct str messages[2], struct sha256_digest digests[2]) {
     struct sha256 h[2];
-    struct str rest[2] = {messages[0], messages[1]};
+    usize n = MIN(messages[0].len, messages[1].len);
     for (u32 i = 0; i < 2; i++) sha256_begin(&h[i]);
-    usize n_blocks = MIN(rest[0].len, rest[1].len) / SHA256_BLOCK_BYTES;
-    if (h[0].blocks == sha256_blocks_shani && n_blocks > 0) {
-        sha256_blocks_pair_shani(h[0].state, h[1].state, rest[0].data, rest[1].data, n_blocks);
-        usize done = n_blocks * SHA256_BLOCK_BYTES;
-        for (u32 i = 0; i < 2; i++) {
-            h[i].n_bytes = done;
-            rest[i].data += done;
-            rest[i].len -= done;
-        }
-    }
+    sha256_update_pair(&h[0], &h[1], messages[0].data, messages[1].data, n);
     for (u32 i = 0; i < 2; i++) {
-        sha256_update(&h[i], rest[i]);
+        sha256_update(&h[i], (struct str){messages[i].data + n, messages[i].len - n});
         digests[i] = sha256_end(&h[i]);
     }
 }

@@ -32,6 +32,9 @@ struct sha256 {
 
 void sha256_begin(struct sha256 *h);
 void sha256_update(struct sha256 *h, struct str bytes);
+// The same as two updates with n bytes each, in less time where the CPU has the SHA instructions.
+void sha256_update_pair(struct sha256 *a, struct sha256 *b, const u8 *a_data, const u8 *b_data,
+                        usize n);
 struct sha256_digest sha256_end(struct sha256 *h); // `h` must be begun again afterwards
 
 struct sha256_digest sha256_of(struct str bytes);

@@ -151,7 +151,7 @@ enum sov_status sov_rowm_verify(const struct rowm_disk *disk, const struct rowm_
     struct rowm_snapshot_options options = {.expect = expect};
     struct rowm_snapshot *snapshot = NULL;
     enum sov_status status = rowm_snapshot_open(disk, &options, &snapshot, report, fault);
-    if (status == SOV_OK) rowm_snapshot_close(snapshot);
+    if (snapshot != NULL) rowm_snapshot_close(snapshot);
     return status;
 }
 

@@ -213,7 +213,7 @@ static enum sov_status check_payload(struct worm_reader *r, const struct worm_st
         if (status == SOV_OK) *is_right = sha256_equal(&found, &wanted);
         return status;
     }
-    struct str payload;
+    struct str payload = {0};
     enum sov_status status = fetch(r, offset, (usize)entry->payload_bytes, &payload, fault);
     if (status != SOV_OK) return status;
     *is_right = payload.len == entry->payload_bytes; // else the file was cut meanwhile
@@ -229,7 +229,7 @@ static enum sov_status worm_next(struct worm_reader *reader, const struct worm_s
                                  struct worm_entry *entry, enum worm_found *found, bool *is_checked,
                                  struct sov_fault *fault) {
     u64 offset = state->heads.length;
-    struct str bytes;
+    struct str bytes = {0};
     *is_checked = false;
     *found = offset >= reader->limit ? WORM_END : WORM_INCOMPLETE;
     if (*found == WORM_END) return SOV_OK;

@@ -514,6 +514,19 @@ u32 kv_length(const struct kv_allocator *kv, u32 sequence) {
 
 u32 kv_row_bytes(const struct kv_allocator *kv) { return (u32)(2 * kv->token_stride); }
 
+bool kv_rows(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 position, const u8 **k,
+             const u8 **v) {
+    assert(sequence < kv->config.n_sequences && layer < kv->config.n_layer);
+    assert(!kv->spilled[sequence] && position < kv->n_owned[sequence] * SOV_KV_BLOCK_SIZE);
+    if (kv->config.is_outside) return false;
+    u64 from = layer * kv->layer_stride +
+               table_of(kv, sequence)[position / SOV_KV_BLOCK_SIZE] * kv->page_stride +
+               position % SOV_KV_BLOCK_SIZE * kv->token_stride;
+    *k = kv->k_plane + from;
+    *v = kv->v_plane + from;
+    return true;
+}
+
 enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
                         u8 *out, struct sov_fault *fault) {
     assert(sequence < kv->config.n_sequences && layer < kv->config.n_layer);

@@ -165,6 +165,9 @@ u32 kv_length(const struct kv_allocator *kv, u32 sequence);
 u32 kv_row_bytes(const struct kv_allocator *kv);
 enum sov_status kv_read(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 begin, u32 n,
                         u8 *out, struct sov_fault *fault) MUST_CHECK;
+// The K and the V row of a position, in place; false where the planes are outside.
+bool kv_rows(const struct kv_allocator *kv, u32 sequence, u32 layer, u32 position, const u8 **k,
+             const u8 **v);
 struct kv_layer kv_layer_view(const struct kv_allocator *kv, u32 layer);
 struct kv_statistics kv_statistics_of(const struct kv_allocator *kv);
 // Asserts K1, K3 and K5 over everything (tests).

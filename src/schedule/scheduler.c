@@ -161,6 +161,7 @@ static enum sequence_state state_with_blocks(const struct sched_sequence *q) {
 static void swap_out(struct scheduler *s, u32 slot) {
     struct sched_sequence *q = &s->sequences[slot];
     struct sov_fault ignored = {0};
+    if (s->hooks.swaps != NULL) s->hooks.swaps(s->hooks.context, slot);
     u64 n_blocks = s->kv->n_owned[slot];
     bool is_cheaper = n_blocks * s->config.spill_ns <= q->n_computed * s->config.token_ns;
     bool is_spilled = is_cheaper && n_blocks > 0 && s->kv->n_spill_free >= n_blocks &&
@@ -175,7 +176,6 @@ static void swap_out(struct scheduler *s, u32 slot) {
     }
     s->n_swaps++;
     move(q, SEQUENCE_SWAP);
-    if (s->hooks.swapped != NULL) s->hooks.swapped(s->hooks.context, slot);
 }
 
 // Brings a sequence back, if the budget allows. False: it must wait, and so must all younger ones.

@@ -70,8 +70,8 @@ struct sched_hooks {
     enum sov_status (*probe)(void *context, const char *operation, struct sov_fault *fault);
     // An attempt of this sequence failed; nothing of it was changed.
     void (*failed)(void *context, u32 slot, const struct sov_fault *fault);
-    // This sequence lost its blocks.
-    void (*swapped)(void *context, u32 slot);
+    // This sequence is about to lose its blocks.
+    void (*swaps)(void *context, u32 slot);
 };
 
 struct sched_config {

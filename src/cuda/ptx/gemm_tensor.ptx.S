@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators 4, 5 and 6 in the profile `tensor` (docs/contract.md, section 11): f16 activations times
-// weights read in place, by mma.sync.m16n8k16 with f32 accumulation. Weights are the A operand (16
-// rows), tokens the B operand (8). F16 weights enter as they are; BF16 weights meet an activation
-// that is split into two bf16 numbers; quantised weights become f16 integers in registers, exactly,
-// and scales multiply the f32 sums of their block.
+// Operators 4, 5 and 6 in the profile `tensor` (docs/contract.md, section 11): f16 activations
+// times weights read in place, by mma.sync.m16n8k16 with f32 accumulation. Weights are the A
+// operand (16 rows), tokens the B operand (8). F16 weights enter as they are; BF16 weights meet an
+// activation that is split into two bf16 numbers; quantised weights become f16 integers in
+// registers, exactly, and scales multiply the f32 sums of their block.
 //
 // T1. Each output is one chain over ascending k, the same in both kernels of a type and whatever
 //     the number of tokens and the place of a row: bytes of a row do not depend on the batch.
 // T2. Every matrix instruction of a type takes the same elements in the same slots. Of quantised
 //     weights slots 2t, 2t + 1, 2t + 8, 2t + 9 of 16 are the elements 4t .. 4t + 3, which are one
 //     word of the raw bytes; of 16-bit weights slot i is element i.
-// T3. Weights begin at a multiple of 16 bytes. Rows of F16 and BF16 do too, and k is a multiple of 8;
-//     rows of quantised weights stand at any even address. Nothing behind a tensor is read: what lies
-//     behind the end of a row is 0 in shared memory, and adds nothing to a sum.
+// T3. Weights begin at a multiple of 16 bytes. Rows of F16 and BF16 do too, and k is a multiple of
+//     8; rows of quantised weights stand at any even address. Nothing behind a tensor is read: what
+//     lies behind the end of a row is 0 in shared memory, and adds nothing to a sum.
 //
 // gemm_tensor_T is for many tokens, gemm_tensor_T_8 for up to about 16.
 //
@@ -333,8 +333,8 @@ SHARED_POWER_WORD
 // other three. (A bf16 is the upper half of an f32.) The sum takes the high part's products, then
 // the low part's, 16 elements at a time.
 #define MMA_BF16(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1) \
-    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {d0, d1, d2, d3}, {a0, a1, a2, a3}, {b0, b1}, \
-        {d0, d1, d2, d3};
+    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {d0, d1, d2, d3}, {a0, a1, a2, a3}, \
+        {b0, b1}, {d0, d1, d2, d3};
 #define SPLIT_HALVES(high, low, x)                    \
     {                                                 \
         .reg .b16 %x0, %x1;                           \
@@ -544,7 +544,8 @@ SHARED_POWER_WORD
         SUM_SECOND(i, x2, x3, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3) \
         KEEP(i, d, d)
 #define CHAIN_D(i)                                    \
-        FMA_ROWS(%d##i##_0, %d##i##_1, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%d##i##_0, %d##i##_1, %p##i##_0, %p##i##_1, %p##i##_2, %p##i##_3, \
+                 %c0, %c1, %c2, %c3)
 #define DECLARE_DM(i) DECLARE_D(i) .reg .f32 %m##i##_<2>, %o##i##_<2>;
 #define SUMS_DM(i, x0, x1, x2, x3)                    \
         SUMS_D(i, x0, x1, x2, x3)                     \
@@ -554,7 +555,8 @@ SHARED_POWER_WORD
         KEEP(i, m, m)
 #define CHAIN_DM(i)                                   \
         CHAIN_D(i)                                    \
-        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, \
+                 %c0, %c1, %c2, %c3)
 #define DECLARE_D16(i) DECLARE_D(i) .reg .f32 %r##i##_<4>, %e##i##_<2>;
 #define SUMS_D16(i, x0, x1, x2, x3)                   \
         SUM_FIRST(i, x0, x1)                          \
@@ -563,7 +565,8 @@ SHARED_POWER_WORD
         KEEP(i, d, d)                                 \
         KEEP(i, e, e)
 #define CHAIN_E(i)                                    \
-        FMA_ROWS(%e##i##_0, %e##i##_1, %r##i##_0, %r##i##_1, %r##i##_2, %r##i##_3, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%e##i##_0, %e##i##_1, %r##i##_0, %r##i##_1, %r##i##_2, %r##i##_3, \
+                 %c0, %c1, %c2, %c3)
 #define CHAIN_D16(i) CHAIN_D(i) CHAIN_E(i)
 #define DECLARE_D16M(i)                               \
     DECLARE_D16(i) .reg .f32 %m##i##_<2>, %n##i##_<2>, %o##i##_<2>, %u##i##_<2>;
@@ -578,9 +581,11 @@ SHARED_POWER_WORD
         KEEP(i, n, n)
 #define CHAIN_D16M(i)                                 \
         CHAIN_D(i)                                    \
-        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, %c0, %c1, %c2, %c3) \
+        FMA_ROWS(%m##i##_0, %m##i##_1, %o##i##_0, %o##i##_1, %o##i##_0, %o##i##_1, \
+                 %c0, %c1, %c2, %c3) \
         CHAIN_E(i)                                    \
-        FMA_ROWS(%n##i##_0, %n##i##_1, %u##i##_0, %u##i##_1, %u##i##_0, %u##i##_1, %c0, %c1, %c2, %c3)
+        FMA_ROWS(%n##i##_0, %n##i##_1, %u##i##_0, %u##i##_1, %u##i##_0, %u##i##_1, \
+                 %c0, %c1, %c2, %c3)
 
 // Orders nothing: ptxas moves nothing past it, and so keeps fewer sums alive, which would spill.
 #define FENCE bar.warp.sync WARP_ALL;
