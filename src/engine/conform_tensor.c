@@ -109,6 +109,11 @@ void conform_settle(const struct conform_build *b, const u8 *found, struct confo
             f64 value = bounded->is_f16 ? (f64)f16_to_f32(load_u16(found + at))
                                         : (f64)load_f32(found + at);
             f64 loss = magnitude_of(value - exact[i]);
+            if (bounded->is_f16) { // what is told of one that is outside
+                store_u16(b->expected + at, f32_to_f16((f32)exact[i]));
+            } else {
+                store_f32(b->expected + at, (f32)exact[i]);
+            }
             if (loss <= slack[i]) { // not so for a NaN
                 memcpy(b->expected + at, found + at, element);
                 if (loss > result->bound_share * slack[i]) result->bound_share = loss / slack[i];
