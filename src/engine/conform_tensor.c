@@ -46,11 +46,12 @@ static struct exact_weight exact_weight(enum dtype type, const u8 *row, u32 i,
     return (struct exact_weight){product + minimum, magnitude_of(product) + magnitude_of(minimum)};
 }
 
-// What a sum may lose, as a share of the sum of magnitudes.
+// What a sum may lose, as a share of the sum of magnitudes: section 11 of the contract.
 static f64 share_of(enum dtype type, u32 k) {
-    f64 eta = 18 * 0x1p-23, steps = 2, rounded = k / 32;
-    if (type == DTYPE_F16) steps = (k + 15) / 16;
-    if (type == DTYPE_BF16) steps = 2 * ((k + 15) / 16);
+    u32 n_blocks = k / 32, n_steps = (k + 15) / 16;
+    f64 eta = 18 * 0x1p-23, steps = 2, rounded = n_blocks;
+    if (type == DTYPE_F16) steps = n_steps;
+    if (type == DTYPE_BF16) steps = 2.0 * n_steps;
     bool once = type == DTYPE_Q4_0 || type == DTYPE_Q5_0 || type == DTYPE_Q8_0;
     if (!once) rounded *= type == DTYPE_Q2_K ? 4 : 2;
     if (!dtype_lookup(type)->quantised) rounded = 0;
