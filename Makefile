@@ -280,7 +280,7 @@ $(BUILD)/ptxcheck-asan: $(PTXCHECK_SOURCES:%.c=$(BUILD)/ptxcheck-asan-objects/%.
 PTXCHECK_CONFORM_SOURCES := \
     $(addprefix tools/ptxcheck/,conform_main.c decode.c exec_convert.c exec_float.c exec_integer.c \
       exec_memory.c exec_warp.c jobs.c machine.c memory.c parse.c race.c text_file.c) \
-    src/engine/conform.c src/engine/conform_cases.c src/cuda/cuda_driver.c src/cuda/cuda_kernels.c \
+    $(wildcard src/engine/conform*.c) src/cuda/cuda_driver.c src/cuda/cuda_kernels.c \
     $(wildcard src/record/sha256*.c src/freestanding/[!m]*.c) src/freestanding/math.c \
     src/ops/reference.c src/ops/dtype.c src/platform/platform.c src/platform/hosted.c
 $(BUILD)/ptxcheck-objects/src/cuda/cuda_kernels.o: $(PTX_HEADER)

@@ -194,6 +194,7 @@ def test_driver_that_executes_nothing_is_wrong(report):
     assert data["n_wrong"] == data["n_cases"] == len(data["cases"])
     assert done.stderr.count(b": active: ") == data["n_cases"]
     expected = json.loads(report.read_text())
+    data["cases"] = [case for case in data["cases"] if "profile" not in case]
     assert [case["idle_sha256"] for case in data["cases"]] == \
         [case["idle_sha256"] for case in expected["cases"]]
     assert [case["id"] for case in data["cases"]] == [case["id"] for case in expected["cases"]]
@@ -212,7 +213,27 @@ def test_driver_that_computes_is_right(tmp_path):
     assert data["n_wrong"] == 0 and data["n_cases"] == len(data["cases"]) > 900
     path = tmp_path / "standin.json"
     path.write_bytes(done.stdout)
-    assert b"not in the report" not in sov.succeed("conform", "--check", path).stdout
+    checked = sov.succeed("conform", "--check", path).stdout
+    tensor = [case for case in data["cases"] if case.get("profile") == "tensor"]
+    assert b"not in the report" not in checked and len(tensor) == 336
+    assert b"336 cases are of the profile tensor" in checked
+    assert all(case["architecture"] == "9.0" and 0 <= case["bound_share"] <= 1 for case in tensor)
+    assert any(case["bound_share"] > 0 for case in tensor)
+
+
+def test_tensor_bytes_that_depend_on_the_kernel_are_found():
+    """The last bit of an element: within the bound, but not what the type's other kernel has. And an
+    exponent, which is not."""
+    done = on_executing_standin("--kernel", "gemm_tensor_q8_0", STANDIN_PLANT="gemm_tensor_q8_0_8:5:3")
+    found = [line for line in done.stderr.decode().splitlines()
+             if line.startswith("wrong: gemm_tensor_q8_0_8 real_k=")]
+    assert done.returncode == 1 and len(found) == 14
+    assert all("active: out, byte " in line for line in found), found
+    done = on_executing_standin("--kernel", "gemm_tensor_f16", STANDIN_PLANT="gemm_tensor_f16:5:0")
+    assert done.returncode == 1
+    found = [line for line in done.stderr.decode().splitlines()
+             if line.startswith("wrong: gemm_tensor_f16_8 real_k=")]
+    assert len(found) >= 10 and all("active: other kernel's, byte 0 of " in line for line in found)
 
 
 # The address of which parameter, and how many bytes behind it, is written to; what is said of it.

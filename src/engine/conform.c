@@ -186,6 +186,7 @@ static const u32 idle_words[] = {0, 2, 3, 0xffffffffu};
 
 enum sov_status conform_run(struct conform *c, const struct conform_case *item,
                             struct conform_result *result, struct sov_fault *fault) {
+    assert(!item->is_tensor || c->backend == CONFORM_CUDA);
     memset(result, 0, sizeof *result);
     struct conform_build b = {.item = item, .reference = &c->reference};
     conform_build(&b, c->seed);
@@ -210,6 +211,7 @@ enum sov_status conform_run(struct conform *c, const struct conform_case *item,
     status = run_on_card(c, &b, fault);
     if (status != SOV_OK) return status;
     result->outputs = digest_outputs(&b, c->found, false);
+    if (item->is_tensor) conform_settle(&b, c->found, result);
     conform_compare(&b, c->expected, c->found, false, result);
     return SOV_OK;
 }

@@ -12,6 +12,10 @@
 //     stay as it was, and active.
 // C4. Where the reference refuses the inputs (a value that the contract forbids), the kernel must
 //     say so in its status; its outputs are of no account then, everything else stays as it was.
+// C5. Results of the tensor profile are held against the product in f64, within the bound of
+//     docs/contract.md; and the same rows in other batches, and by the other kernel of the type,
+//     must be the same bytes. These digests are of one architecture: the reference has none of
+//     them, and conform_run of CONFORM_REFERENCE is not for such a case.
 #pragma once
 #include "cuda/cuda_kernels.h"
 #include "freestanding/text.h"
@@ -32,7 +36,8 @@ struct conform_case {
     enum cuda_kernel kernel; // the one that the case is for, which is launched last
     const struct conform_family *family;
     const i32 *shape;
-    bool is_quick; // small, and of the short run
+    bool is_quick;  // small, and of the short run
+    bool is_tensor; // of the tensor profile (C5)
     char id[CONFORM_ID_BYTES];
 };
 
@@ -43,6 +48,7 @@ struct conform_result {
     struct sha256_digest outputs;      // of all output buffers after the active run (C4: of the
                                        // faults met)
     struct sha256_digest idle_outputs; // of the same after the run that was not active
+    f64 bound_share;                   // C5: the largest share of a bound that an error has taken
     bool is_wrong;                     // the image is not as expected
     char difference[CONFORM_DIFFERENCE_BYTES]; // the first, in words
 };

@@ -654,13 +654,13 @@ static const i32 gemv_32_shapes[][SHAPE_MAX] = {
     {32, 1, 1, 2, 0},    {288, 13, 1, 1, 0},   {320, 11, 1, 0, 1},  {96, 9, 3, 1, 1},
     {1280, 8, 1, 2, 1},  {576, 9, 3, 0, 0},    {96, 17, 256, 2, 0}, {576, 576, 1, 1, 0},
     {64, 8, 7, 0, 1},    {4352, 100, 1, 2, 0}, {16384, 5, 1, 0, 0}, {16416, 5, 2, 2, 1},
-    {18688, 3, 1, 1, 0},
+    {18688, 3, 1, 1, 0}, {17664, 10, 1, 2, 0}, {1024, 64, 1, 0, 1},
 };
 static const i32 gemv_256_shapes[][SHAPE_MAX] = {
     {256, 1, 1, 2, 0},   {512, 13, 1, 1, 0},   {768, 11, 1, 0, 1},   {256, 9, 3, 1, 1},
     {1280, 8, 1, 2, 1},  {512, 9, 3, 0, 0},    {256, 17, 256, 2, 0}, {512, 576, 1, 1, 0},
     {256, 8, 7, 0, 1},   {4352, 100, 1, 2, 0}, {16384, 5, 1, 0, 0},  {16640, 5, 2, 2, 1},
-    {18688, 3, 1, 1, 0},
+    {18688, 3, 1, 1, 0}, {17664, 10, 1, 2, 0}, {1024, 64, 1, 0, 1},
 };
 static const i32 gemv_4_32_shapes[][SHAPE_MAX] = {
     {32, 3, 2, 2, 0},    {288, 9, 4, 1, 0},   {320, 11, 5, 0, 1},  {96, 9, 1, 2, 1},
@@ -902,6 +902,107 @@ static void build_gemm_tensor(struct conform_build *b) {
                                             .out_stride = out_stride,
                                             .output = args.output};
     launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
+}
+
+// --- gemm of the tensor profile, real numbers ---
+
+// What is asked for is told in conform_tensor.c.
+static const char *const real_columns[] = {"real_k", "features", "tokens", "output", "bias", NULL};
+
+static const i32 real_16_shapes[][SHAPE_MAX] = {
+    {8, 1, 1, 2, 0},      {96, 17, 5, 1, 1},     {296, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
+    {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {328, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {24, 128, 16, 1, 0},
+};
+static const i32 real_32_shapes[][SHAPE_MAX] = {
+    {32, 1, 1, 2, 0},     {96, 17, 5, 1, 1},     {288, 70, 9, 0, 1},    {64, 130, 64, 2, 0},
+    {576, 65, 65, 2, 1},  {1056, 129, 17, 1, 1}, {320, 67, 129, 0, 0},  {288, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {544, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {32, 128, 16, 1, 0},
+};
+static const i32 real_256_shapes[][SHAPE_MAX] = {
+    {256, 1, 1, 2, 0},    {256, 17, 5, 1, 1},    {512, 70, 9, 0, 1},    {256, 130, 64, 2, 0},
+    {768, 65, 65, 2, 1},  {1024, 129, 17, 1, 1}, {256, 67, 129, 0, 0},  {256, 33, 256, 2, 0},
+    {4352, 66, 40, 2, 0}, {14336, 20, 33, 1, 0}, {512, 256, 128, 2, 1}, {1280, 64, 8, 0, 0},
+    {256, 257, 72, 2, 0}, {256, 128, 16, 1, 0},
+};
+
+// The other kernel of the type: gemm_tensor_T_8 follows gemm_tensor_T.
+static enum cuda_kernel partner_of(enum cuda_kernel kernel) {
+    bool is_first = (kernel - CUDA_KERNEL_gemm_tensor_f16) % 2 == 0;
+    return is_first ? kernel + 1 : kernel - 1;
+}
+
+// Rows [first, first + rows) of the product by a kernel.
+static void launch_real(struct conform_build *b, enum cuda_kernel kernel,
+                        const struct gemm_args *args, struct cuda_gemv_float_params params,
+                        u32 first, u32 rows, u32 out) {
+    params.x += 2ull * first * args->x_stride;
+    params.out = address(b, out);
+    params.n_tokens = rows;
+    launch(b, kernel, params.features, rows, 1, 0, &params, sizeof params);
+}
+
+// All rows by the kernel; then batches of 64, 17, 5 and 1 of them, and all by the other kernel.
+static void build_real(struct conform_build *b) {
+    static const u32 batches[] = {64, 17, 5, 1};
+    const i32 *shape = b->item->shape;
+    u32 k = (u32)shape[0], features = (u32)shape[1], tokens = (u32)shape[2];
+    u32 out_stride = features + 3, x_stride = (u32)round_up(k, 8) + 8;
+    bool is_f16 = shape[3] == GEMM_TO_F16;
+    u64 row_bytes = dtype_row_bytes(type_of(b), k), out_row = (is_f16 ? 2ull : 4ull) * out_stride;
+    u32 weight = declare_in(b, "weight", features * row_bytes);
+    u32 x = declare_in(b, "x", 2ull * tokens * x_stride);
+    u32 bias = declare_in(b, "bias", 4ull * features);
+    struct conform_bounded *bounded = &b->bounded;
+    *bounded = (struct conform_bounded){.out = declare_out_rows(b, out_stride),
+                                        .rows = tokens,
+                                        .n = features,
+                                        .stride = out_stride,
+                                        .is_f16 = is_f16};
+    for (u32 i = 0; i < COUNT_OF(batches); i++) {
+        u32 rows = batches[i], first = (tokens - MIN(rows, tokens)) / 2;
+        if (rows >= tokens) continue;
+        bounded->parts[bounded->n_parts++] =
+            (struct conform_part){declare_out(b, "part", rows * out_row), first, rows};
+    }
+    bounded->parts[bounded->n_parts++] =
+        (struct conform_part){declare_out(b, "other kernel's", tokens * out_row), 0, tokens};
+    bounded->exact = declare(b, "exact", CONFORM_HOST, 8ull * tokens * features, 0);
+    bounded->slack = declare(b, "slack", CONFORM_HOST, 8ull * tokens * features, 0);
+    u32 row = declare(b, "row", CONFORM_HOST, 16ull * k, 0);
+    if (!poisoned(b)) return;
+    fill_weights(b, weight, type_of(b));
+    fill(b, x, F16, tokens, k, x_stride, 4, false);
+    fill_gemm(b, bias, bounded->out, out_stride);
+    for (u32 p = 0; p < bounded->n_parts; p++) {
+        const struct conform_part *part = &bounded->parts[p];
+        memcpy(input(b, part->buffer), (u8 *)input(b, bounded->out) + part->first * out_row,
+               part->rows * out_row);
+    }
+    seal(b);
+    struct gemm_args args = gemm_args_of(b, weight, bias, bounded->out, out_stride);
+    args.x = input(b, x);
+    args.x_stride = x_stride;
+    conform_exact_gemm(&args, features, input(b, bounded->out), input(b, bounded->exact),
+                       input(b, bounded->slack), input(b, row));
+    struct cuda_gemv_float_params params = {.weight = address(b, weight),
+                                            .x = address(b, x),
+                                            .bias = args.bias != NULL ? address(b, bias) : 0,
+                                            .row_bytes = (u32)row_bytes,
+                                            .k = k,
+                                            .features = features,
+                                            .x_stride = x_stride,
+                                            .out_stride = out_stride,
+                                            .output = args.output};
+    launch_real(b, b->item->kernel, &args, params, 0, tokens, bounded->out);
+    for (u32 p = 0; p < bounded->n_parts; p++) {
+        const struct conform_part *part = &bounded->parts[p];
+        bool is_other = p + 1 == bounded->n_parts;
+        launch_real(b, is_other ? partner_of(b->item->kernel) : b->item->kernel, &args, params,
+                    part->first, part->rows, part->buffer);
+    }
 }
 
 // --- the KV cache ---
@@ -1209,6 +1310,9 @@ enum family_idx {
     TENSOR_16,
     TENSOR_32,
     TENSOR_256,
+    REAL_16,
+    REAL_32,
+    REAL_256,
     KV,
     ATTENTION,
     SPLIT,
@@ -1239,6 +1343,9 @@ static const struct conform_family families[] = {
     [TENSOR_16] = FAMILY(build_gemm_tensor, gemm_columns, tensor_16_shapes, 3),
     [TENSOR_32] = FAMILY(build_gemm_tensor, gemm_columns, tensor_32_shapes, 3),
     [TENSOR_256] = FAMILY(build_gemm_tensor, gemm_columns, tensor_256_shapes, 3),
+    [REAL_16] = FAMILY(build_real, real_columns, real_16_shapes, 3),
+    [REAL_32] = FAMILY(build_real, real_columns, real_32_shapes, 3),
+    [REAL_256] = FAMILY(build_real, real_columns, real_256_shapes, 3),
     [KV] = FAMILY(build_kv, kv_columns, kv_shapes, 5),
     [ATTENTION] = FAMILY(build_attention, attention_columns, attention_shapes, 5),
     [SPLIT] = FAMILY(build_attention, attention_columns, split_shapes, 4),
@@ -1247,16 +1354,17 @@ static const struct conform_family families[] = {
 
 struct subject {
     enum family_idx family;
-    enum dtype type; // of the weights
+    enum dtype type;      // of the weights
+    enum family_idx more; // of the tensor profile: further cases (C5)
 };
 
 #define QUANTISED(name, type, n)                                                                  \
     [CUDA_KERNEL_embed_##name] = {EMBED_##n, type}, [CUDA_KERNEL_gemm_##name] = {GEMM_##n, type}, \
     [CUDA_KERNEL_gemv_##name##_1] = {GEMV_##n, type},                                             \
     [CUDA_KERNEL_gemv_##name##_4] = {GEMV_4_##n, type}
-#define TENSOR(name, type, n)                              \
-    [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type}, \
-    [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type}
+#define TENSOR(name, type, n)                                        \
+    [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type, REAL_##n}, \
+    [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type, REAL_##n}
 #define FLOATS(name, type)                              \
     [CUDA_KERNEL_embed_##name] = {EMBED_FLOAT, type},   \
     [CUDA_KERNEL_gemv_##name##_1] = {GEMV_FLOAT, type}, \
@@ -1310,11 +1418,16 @@ static enum dtype type_of(const struct conform_build *b) { return subjects[b->it
 bool conform_case_get(enum cuda_kernel kernel, u32 idx, struct conform_case *item) {
     assert(kernel < CUDA_KERNEL_COUNT);
     const struct conform_family *family = &families[subjects[kernel].family];
+    if (idx >= family->n_shapes) {
+        idx -= family->n_shapes;
+        family = &families[subjects[kernel].more];
+    }
     if (idx >= family->n_shapes) return false;
     *item = (struct conform_case){.kernel = kernel,
                                   .family = family,
                                   .shape = family->shapes[idx],
-                                  .is_quick = idx < family->n_quick};
+                                  .is_quick = idx < family->n_quick,
+                                  .is_tensor = family->build == build_real};
     struct text t = TEXT_OVER_ARRAY(item->id);
     text_format(&t, "%s", cuda_kernel_name(kernel));
     for (u32 i = 0; family->columns[i] != NULL; i++) {
@@ -1344,6 +1457,7 @@ void conform_build(struct conform_build *b, u64 seed) {
     b->host_bytes = 0;
     b->n_buffers = b->n_launches = 0;
     b->is_refused = false;
+    b->bounded = (struct conform_bounded){0};
     b->power = declare_in(b, "power", sizeof(u32));
     b->status = declare_out(b, "status", CUDA_STATUS_WORDS * sizeof(u32));
     b->item->family->build(b);
