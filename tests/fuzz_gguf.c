@@ -7,7 +7,8 @@
 //   model_parse      every view touched, both rope tables, the operator list
 //   engine           what was accepted runs: logits by the reference and by the best kernels, in
 //                    one chunk and token by token, must be the same bits or all be refused; then
-//                    engine_step to the end of a tiny context
+//                    engine_step, token by token, to the end of a tiny context: each token drawn
+//                    and its probabilities are what the logits of one chunk say
 //
 // The bytes are handed over in a mapping of exactly their size, poisoned behind. Sizes need no
 // bound of their own: weights lie in the file, and the context is a few tokens. `make fuzz`
@@ -17,10 +18,12 @@
 #include "freestanding/mem.h"
 #include "model/graph.h"
 #include "platform/platform.h"
+#include "sample/sampler.h"
 
 #define PROMPT_MAX 9 // tokens; more than any kernel computes together
 #define PROMPT_SHORT 3
 #define N_NEW 2
+#define N_TOP 3 // most probable tokens compared at each new one
 #define CUTS 3
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
@@ -187,19 +190,38 @@ static struct engine *open_engine(const struct model *model, enum cpu_level leve
     return engine;
 }
 
+// What engine_step committed.
+struct drawn {
+    u32 tokens[N_NEW]; // [n]
+    u32 n, n_top;
+    f64 logprobs[N_NEW];                    // [n]
+    struct token_logprob top[N_NEW][N_TOP]; // [n][n_top]
+};
+
+static void take_token(struct drawn *drawn, const struct engine_output *output, u32 n_vocab) {
+    assert(output->event.sampled_token_id < n_vocab && output->n_top == drawn->n_top);
+    assert(drawn->n < N_NEW);
+    drawn->tokens[drawn->n] = output->event.sampled_token_id;
+    drawn->logprobs[drawn->n] = output->logprob;
+    for (u32 i = 0; i < drawn->n_top; i++) drawn->top[drawn->n][i] = output->top[i];
+    drawn->n++;
+}
+
 // To the end of the context, or to the first refusal.
-static void step(struct engine *engine, const u32 *prompt, u32 n_prompt, u32 n_vocab) {
+static void step(struct engine *engine, const u32 *prompt, u32 n_prompt, u32 n_vocab,
+                 struct drawn *drawn) {
     struct engine_request request = {.tokens = prompt,
                                      .n_tokens = n_prompt,
                                      .ignore_end = true,
                                      .end_token = TOKEN_NONE,
-                                     .n_logprobs = 3,
+                                     .n_logprobs = N_TOP,
                                      .sampling = sample_params_default()};
     struct sov_fault fault = {0};
     engine_sequence sequence = 0;
     enum sov_status status = engine_submit(engine, &request, &sequence, &fault);
     assert(status == SOV_OK);
-    u32 n_new = 0, n_steps = 0;
+    *drawn = (struct drawn){.n_top = MIN((u32)N_TOP, n_vocab)};
+    u32 n_steps = 0;
     struct engine_report report = {.n_live = 1};
     while (report.n_live > 0) {
         struct engine_inputs inputs = {.power = POWER_ACTIVE};
@@ -207,19 +229,66 @@ static void step(struct engine *engine, const u32 *prompt, u32 n_prompt, u32 n_v
         assert(status == SOV_OK && n_steps++ <= n_prompt + N_NEW);
         for (u32 i = 0; i < report.n_outputs; i++) {
             const struct engine_output *output = &report.outputs[i];
-            bool has_token = output->event.type == EVENT_TOKEN;
-            assert(!has_token || output->event.sampled_token_id < n_vocab);
-            assert(!has_token || output->n_top == MIN(3u, n_vocab));
-            n_new += has_token;
+            if (output->event.type == EVENT_TOKEN) take_token(drawn, output, n_vocab);
             if (output->fault != NULL) status = output->fault->status;
         }
     }
     engine_assert_consistent(engine);
     assert(status == SOV_OK || status == SOV_ERR_NON_FINITE);
-    assert(status != SOV_OK || n_new == N_NEW);
+    assert(status != SOV_OK || drawn->n == N_NEW);
 }
 
-// Logits two ways, compared; then a few tokens.
+struct comparison {
+    const struct drawn *drawn;
+    u32 n_prompt, n; // rows seen
+    struct sampler sampler;
+};
+
+// The row behind which a token was drawn: it must give the same token and probabilities.
+static enum sov_status compare_row(void *context, u32 position, const f32 *logits, u32 n_vocab,
+                                   struct sov_fault *fault) {
+    struct comparison *c = context;
+    const struct drawn *drawn = c->drawn;
+    u32 at = position + 1 - c->n_prompt, token = 0;
+    assert(at == c->n && at < drawn->n && n_vocab == c->sampler.n_vocab);
+    struct sample_params params = sample_params_default(); // no penalty: the history is not read
+    struct sample_draw draw = {.position = position + 1};
+    enum sov_status status = sov_sample_token(&c->sampler, logits, &params, draw, &token, fault);
+    assert(status == SOV_OK && token == drawn->tokens[at]);
+    struct token_logprob own, top[N_TOP];
+    u32 n_top = sample_logprobs(&c->sampler, logits, token, N_TOP, &own, top);
+    assert(n_top == drawn->n_top && own.logprob == drawn->logprobs[at]);
+    for (u32 i = 0; i < n_top; i++) {
+        assert(top[i].token == drawn->top[at][i].token);
+        assert(top[i].logprob == drawn->top[at][i].logprob);
+    }
+    c->n++;
+    return SOV_OK;
+}
+
+// engine_step builds its batches itself, so engine_evaluate is a second opinion on them: on which
+// token is computed at which position, and which row is sampled.
+static void compare_drawn(struct engine *engine, const u32 *prompt, u32 n_prompt, u32 n_vocab,
+                          const struct drawn *drawn) {
+    if (drawn->n == 0) return;
+    u32 tokens[PROMPT_MAX + N_NEW];
+    memcpy(tokens, prompt, n_prompt * sizeof(u32));
+    memcpy(tokens + n_prompt, drawn->tokens, drawn->n * sizeof(u32));
+    u64 bytes = sampler_memory_bytes(n_vocab);
+    void *memory = platform_memory_map(bytes);
+    assert(memory != NULL);
+    struct arena arena = arena_over(memory, bytes);
+    struct comparison c = {.drawn = drawn, .n_prompt = n_prompt};
+    struct sov_fault fault = {0};
+    enum sov_status status = sampler_create(&c.sampler, n_vocab, &arena, &fault);
+    assert(status == SOV_OK);
+    status = engine_evaluate(engine, tokens, n_prompt + drawn->n - 1, n_prompt - 1, compare_row, &c,
+                             &fault);
+    assert(status == SOV_OK && c.n == drawn->n);
+    platform_memory_unmap(memory, bytes);
+}
+
+// Logits three ways, compared; a few tokens one way, compared with the logits of another.
 static void run_model(const struct model *model, u32 salt) {
     u32 n_vocab = model->params.n_vocab;
     u32 n_prompt = salt % 4 == 0 ? PROMPT_MAX : PROMPT_SHORT;
@@ -233,6 +302,7 @@ static void run_model(const struct model *model, u32 salt) {
     } ways[] = {{CPU_LEVEL_SCALAR, n_prompt}, {best, 1}, {best, n_prompt}};
     struct rows rows[COUNT_OF(ways)];
     enum sov_status statuses[COUNT_OF(ways)];
+    struct drawn drawn;
     for (u32 i = 0; i < COUNT_OF(ways); i++) {
         rows[i] = (struct rows){.values = platform_memory_map(row_bytes), .n_prompt = n_prompt};
         assert(rows[i].values != NULL);
@@ -241,7 +311,8 @@ static void run_model(const struct model *model, u32 salt) {
         statuses[i] = engine_evaluate(engine, prompt, n_prompt, 0, take_row, &rows[i], &fault);
         assert(statuses[i] == SOV_OK || statuses[i] == SOV_ERR_NON_FINITE);
         assert(statuses[i] != SOV_OK || rows[i].n == n_prompt);
-        if (i == 1) step(engine, prompt, n_prompt, n_vocab);
+        if (i == 1) step(engine, prompt, n_prompt, n_vocab, &drawn);
+        if (i == 2) compare_drawn(engine, prompt, n_prompt, n_vocab, &drawn);
         engine_close(engine);
         assert(statuses[i] == statuses[0]);
         assert(statuses[i] != SOV_OK || memcmp(rows[i].values, rows[0].values, row_bytes) == 0);

@@ -42,7 +42,7 @@ PLANTS = {
         "a string at the end of an array may reach 8 bytes past the file"),
     "position": Plant(
         "fuzz_gguf", "src/engine/engine.c",
-        "engine->positions[i] = begin + i;", "engine->positions[i] = i;",
+        "engine->positions[batch.n_tokens] = begin + k;", "engine->positions[batch.n_tokens] = k;",
         "every chunk of a prompt is computed at the positions of the first"),
     "control": Plant(
         "fuzz_tokenizer", "src/request/tokenizer.c",
