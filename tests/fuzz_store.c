@@ -19,11 +19,14 @@
 #include "record/worm.h"
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes);
+usize LLVMFuzzerCustomMutator(u8 *data, usize bytes, usize bytes_max, u32 seed);
+usize LLVMFuzzerMutate(u8 *data, usize bytes, usize bytes_max); // libFuzzer's own
 
 #define DISK_BYTES_MAX (128 * 1024)
 #define PAYLOAD_BYTES_MAX 4096
 #define OPERATIONS_MAX 14
 #define CHANGES_MAX 64
+#define CHANGE_BYTES 4
 #define OWNERS 3
 #define RECORDS_MAX 1024
 
@@ -279,7 +282,8 @@ static void change_field(u8 entry, u8 field, u8 value) {
 }
 
 static void change(u8 flags, const u8 *changes, usize bytes) {
-    for (usize at = 0; at + 4 <= bytes && at / 4 < CHANGES_MAX; at += 4) {
+    for (usize at = 0; at + CHANGE_BYTES <= bytes && at / CHANGE_BYTES < CHANGES_MAX;
+         at += CHANGE_BYTES) {
         u64 begin = (flags & 16) != 0 ? 0 : WORM_LOG_BEGIN;
         if (world.log.n <= begin) return;
         u64 back = 1 + (changes[at] | (u64)changes[at + 1] << 8) % (world.log.n - begin);
@@ -306,6 +310,28 @@ static void change(u8 flags, const u8 *changes, usize bytes) {
         }
     }
     memset(world.log.bytes + world.log.n, 0, (usize)(DISK_BYTES_MAX - world.log.n));
+}
+
+// Where the changes begin; `bytes` when the operations are cut.
+static usize changes_begin(const u8 *data, usize bytes) {
+    if (bytes < 3) return bytes;
+    return MIN(bytes, 3 + 2 * (usize)(data[1] % (OPERATIONS_MAX + 1)));
+}
+
+// Half of the mutations are libFuzzer's. It seldom hits the four bytes of one change together, so
+// the others write one: a field of one of the last entries gets a value, and nothing else moves.
+usize LLVMFuzzerCustomMutator(u8 *data, usize bytes, usize bytes_max, u32 seed) {
+    usize begin = changes_begin(data, bytes);
+    u32 n = MIN((u32)(bytes - begin) / CHANGE_BYTES, CHANGES_MAX - 1u);
+    usize at = begin + CHANGE_BYTES * (usize)((seed >> 1 & 0x7ff) % (n + 1)); // or one more
+    if ((seed & 1) == 0 || bytes < 3 || at + CHANGE_BYTES > bytes_max) {
+        return LLVMFuzzerMutate(data, bytes, bytes_max);
+    }
+    data[at] = (u8)(seed >> 12 & 15); // entry
+    data[at + 1] = (u8)(seed >> 16);  // field
+    data[at + 2] = 6;
+    data[at + 3] = (u8)(seed >> 24);
+    return MAX(bytes, at + CHANGE_BYTES);
 }
 
 // --- what must hold ---

@@ -185,10 +185,11 @@ def payload_seeds():
 
     tokens = words("5I", *range(5))
     for stops, biases in (([], b""), ([b"end", b"x"], words("IfIf", 1, 1.5, 2, -1))):
-        yield (b"\0sov-rtx reqst v1" + words("Q3BIIBIBI", 7, 1, 0, 0, 64, 9, 0, 0xffffffff, 1, 2) +
-               words("6f2iQ", *[1.0] * 6, 64, 40, 3) + piece(biases) + bytes([len(stops)]) +
-               b"".join(map(piece, stops)) + piece(b"text") + words("Q", 2) + piece(b"{}") +
-               piece(tokens) + piece(b""))
+        request = (b"\0sov-rtx reqst v1" + words("Q3BII", 7, 1, 0, 0, 64, 9) +
+                   words("BIBI", 0, 0xffffffff, 1, 2) + words("6f2iQ", *[1.0] * 6, 64, 40, 3) +
+                   piece(biases) + bytes([len(stops)]) + b"".join(map(piece, stops)) +
+                   piece(b"text") + words("Q", 2) + piece(b"{}") + piece(tokens) + piece(b""))
+        yield from (request, request + b"\0")  # a byte behind the script, which is empty
     for kind, finish, form, n, event, end, layers, row, kv in (
             (1, 0, 0, 3, 0, 0, 0, 0, 0), (1, 0, 0, 3, 64, 66, 2, 8, 0), (1, 0, 1, 3, 64, 66, 2, 8, 1056),
             (1, 0, 2, 3, 64, 66, 0, 0, 0), (2, 0, 0, 3, 65, 0, 0, 0, 0), (3, 2, 1, 3, 66, 66, 2, 8, 0)):
