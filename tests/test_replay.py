@@ -303,7 +303,7 @@ def test_smollm2(tmp_path):
     assert n_tokens > (2000 if sov.FULL else 4 * 60)
     runs = [["-t", "1", "--force-isa", "avx2", "--max-seqs", "3"]]
     if sov.FULL:
-        runs += [["-t", "2", "--max-seqs", "16"], ["-t", "2", "--force-isa", "scalar"],
+        runs += [["-t", "2", "--max-seqs", "16"], ["-t", "2", "--force-isa", "avx2"],
                  ["-t", "1", "--max-seqs", "5", "--kv-blocks", "40", "--prefill-chunk", "11"]]
     for options in runs:
         _, total = replay(tmp_path / "s", model, *options)
