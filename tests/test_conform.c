@@ -115,6 +115,7 @@ static const struct conform_buffer *buffer_at(const struct conform_build *b, u64
 }
 
 static void check_outputs(const struct conform_case *item) {
+    if (item->is_tensor) return; // held against a bound: nothing is expected to the bit
     struct conform_build b = build(item, CONFORM_SEED);
     u64 n_written = 0, n_wrong = 0;
     for (u64 i = 0; i < b.image_bytes; i++) {

@@ -15,7 +15,7 @@
 #define STEPS_MAX 8000
 #define COPY_ROWS 8
 #define COPY_NEW 40
-#define COPY_CALLS 12
+#define COPY_CALLS (12 + 2 * (2 * TINY_LAYERS + 1))
 #define NEW_FEW 24
 #define KV_BYTES (CONTEXT * TINY_HEADS_KV * TINY_LONG_HEAD * 2)
 
@@ -290,8 +290,9 @@ static bool same_tokens(const struct result *a, const struct result *b) {
     return a->n == b->n && memcmp(a->tokens, b->tokens, a->n * sizeof(u32)) == 0;
 }
 
-// Digests of K and V are made from one copy for all rows and layers: once its shape was captured, a
-// step takes few calls of the driver, however many rows it has.
+// Digests of K and V are made in runs of positions, all layers of a run behind one wait: once its
+// shape was captured, a step takes few calls of the driver besides the copies of runs that end in it
+// (of two sequences at most, by their prompts).
 static void digests_take_one_copy_of_a_step(void) {
     tiny_open(&tiny, MODEL_LLAMA, CONTEXT, SEED);
     draw_prompts(SEED);

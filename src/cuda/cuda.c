@@ -141,6 +141,9 @@ static void cut_pinned(struct cuda *cuda, u8 *base, struct cutter *c) {
     cuda->host_logits = cut_host(base, c, logits_bytes);
     u64 row_bytes = kv_row_bytes(&cuda->kv_rows, cuda->plan);
     cuda->kv_rows.host = cut_host(base, c, cuda->kv_rows.capacity * row_bytes);
+    const struct model_params *p = &cuda->plan->model->params;
+    cuda->kv_run.capacity = (u64)CUDA_KV_RUN_TOKENS * p->n_head_kv * p->head_dim * sizeof(f16);
+    cuda->kv_run.host = cut_host(base, c, 2 * p->n_layer * cuda->kv_run.capacity);
 }
 
 // --- the weights ---
@@ -456,12 +459,17 @@ static enum sov_status kv_failed(struct cuda *cuda, const struct sov_fault *own,
     return fault_set(fault, own->status, "%s", own->message);
 }
 
+void cuda_forget_kv_read(struct cuda *cuda) {
+    cuda->kv_rows.n_tokens = 0;
+    cuda->kv_run.bytes = 0;
+}
+
 enum sov_status cuda_kv_copy(void *context, u8 *to, const u8 *from, u64 stride, u64 bytes, u32 n,
                              struct sov_fault *fault) {
     struct cuda *cuda = context;
     struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
-    cuda->kv_rows.n_tokens = 0;
+    cuda_forget_kv_read(cuda);
     for (u64 i = 0; i < n && status == SOV_OK; i++) {
         status = cuda_copy(&cuda->driver, cuda->stream, (u64)(usize)to + i * stride,
                            (u64)(usize)from + i * stride, bytes, "a KV block", &own);
@@ -514,25 +522,65 @@ static enum sov_status bring_rows_down(struct cuda *cuda, struct sov_fault *faul
     return status;
 }
 
+// A place of the cache: which plane and layer, and where in it.
+struct kv_place {
+    bool is_v;
+    u64 layer, off;
+};
+
+static struct kv_place kv_place_of(const struct cuda *cuda, u64 address) {
+    u64 off = address - cuda->kv, v_off = round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
+    bool is_v = off >= v_off;
+    if (is_v) off -= v_off;
+    u64 layer_stride = cuda->kv_rows.layer_stride;
+    return (struct kv_place){is_v, off / layer_stride, off % layer_stride};
+}
+
 // Serves a read of rows that the last step appended; *is_served false: the cache must be read.
-static enum sov_status read_rows(struct cuda *cuda, u8 *memory, u64 memory_stride, u64 from,
-                                 u64 bytes, u32 n, bool *is_served, struct sov_fault *fault) {
+static enum sov_status read_rows(struct cuda *cuda, u8 *memory, u64 memory_stride,
+                                 const struct kv_place *place, u64 bytes, u32 n, bool *is_served,
+                                 struct sov_fault *fault) {
     struct cuda_kv_rows *rows = &cuda->kv_rows;
     *is_served = false;
     if (rows->n_tokens == 0 || bytes != rows->token_stride) return SOV_OK;
-    u64 off = from - cuda->kv, v_off = round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
-    bool is_v = off >= v_off;
-    if (is_v) off -= v_off;
-    u64 layer = off / rows->layer_stride, n_layer = cuda->plan->model->params.n_layer;
-    u32 first = find_rows(cuda, off % rows->layer_stride, n);
+    u64 n_layer = cuda->plan->model->params.n_layer;
+    u32 first = find_rows(cuda, place->off, n);
     if (first == rows->n_tokens) return SOV_OK;
     enum sov_status status = bring_rows_down(cuda, fault);
     if (status != SOV_OK) return status;
-    u64 row_stride = (is_v ? rows->v_stride : rows->k_stride) * sizeof(f16);
-    const u8 *at = rows->host + (layer * rows->n_tokens + first) * row_stride;
-    if (is_v) at += n_layer * rows->n_tokens * rows->k_stride * sizeof(f16);
+    u64 row_stride = (place->is_v ? rows->v_stride : rows->k_stride) * sizeof(f16);
+    const u8 *at = rows->host + (place->layer * rows->n_tokens + first) * row_stride;
+    if (place->is_v) at += n_layer * rows->n_tokens * rows->k_stride * sizeof(f16);
     for (u32 i = 0; i < n; i++) memcpy(memory + i * memory_stride, at + i * row_stride, bytes);
     *is_served = true;
+    return SOV_OK;
+}
+
+// Serves a read of `n` pieces that lie one behind the other, and brings those of all layers.
+static enum sov_status read_run(struct cuda *cuda, u8 *memory, u64 memory_stride,
+                                const struct kv_place *place, u64 bytes, u32 n,
+                                struct sov_fault *fault) {
+    struct cuda_kv_run *run = &cuda->kv_run;
+    u64 n_layer = cuda->plan->model->params.n_layer, total = bytes * n;
+    if (run->bytes != total || run->off != place->off) {
+        run->bytes = 0;
+        enum sov_status status = SOV_OK;
+        u64 v_off = round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
+        for (u64 i = 0; i < 2 * n_layer && status == SOV_OK; i++) {
+            u64 plane = i < n_layer ? cuda->kv : cuda->kv + v_off;
+            u64 at = plane + i % n_layer * cuda->kv_rows.layer_stride + place->off;
+            status = cuda_download(&cuda->driver, cuda->stream, run->host + i * run->capacity, at,
+                                   total, "K and V", fault);
+        }
+        if (status == SOV_OK) {
+            status = cuda_stream_wait(&cuda->driver, cuda->stream, "K and V", fault);
+        }
+        if (status != SOV_OK) return status;
+        run->bytes = total;
+        run->off = place->off;
+    }
+    const u8 *from = run->host + ((place->is_v ? n_layer : 0) + place->layer) * run->capacity;
+    for (u32 i = 0; i < n; i++) memcpy(memory + i * memory_stride, from + i * bytes, bytes);
     return SOV_OK;
 }
 
@@ -543,10 +591,14 @@ enum sov_status cuda_kv_read(void *context, u8 *memory, u64 memory_stride, const
     assert(at_once > 0);
     struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
-    if (stride == bytes) {
+    if (stride == bytes && cuda->kv_rows.layer_stride != 0) {
+        struct kv_place place = kv_place_of(cuda, (u64)(usize)from);
         bool is_served = false;
-        status =
-            read_rows(cuda, memory, memory_stride, (u64)(usize)from, bytes, n, &is_served, &own);
+        status = read_rows(cuda, memory, memory_stride, &place, bytes, n, &is_served, &own);
+        if (status == SOV_OK && !is_served && bytes * n <= cuda->kv_run.capacity) {
+            status = read_run(cuda, memory, memory_stride, &place, bytes, n, &own);
+            is_served = status == SOV_OK;
+        }
         if (is_served) return SOV_OK;
     }
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
@@ -575,7 +627,7 @@ enum sov_status cuda_kv_write(void *context, u8 *to, u64 stride, const u8 *memor
     assert(at_once > 0);
     struct sov_fault own = {0};
     enum sov_status status = SOV_OK;
-    cuda->kv_rows.n_tokens = 0;
+    cuda_forget_kv_read(cuda);
     for (u64 done = 0; done < n && status == SOV_OK; done += at_once) {
         u64 n_now = MIN(n - done, (u64)at_once);
         for (u64 i = 0; i < n_now && status == SOV_OK; i++) {

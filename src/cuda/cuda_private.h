@@ -17,6 +17,7 @@
 #define CUDA_STAGING_MAX (16u << 20)          // of each half: a PCIe copy of it takes a millisecond
 #define CUDA_STAGING_MIN (1u << 20)           // two halves hold a KV block of the largest heads
 #define CUDA_SCRATCH_BYTES_MAX (128ull << 20) // of split attention; beyond, the whole form runs
+#define CUDA_KV_RUN_TOKENS 16                 // positions of struct cuda_kv_run, at most
 #define CUDA_KV_ROWS_BYTES_MAX (128ull << 20) // of the rows below; larger batches have none
 #define CUDA_GRAPHS_MAX 32
 #define CUDA_GRAPH_TOKENS_MAX 256 // larger batches compute for so long that launching costs nothing
@@ -65,6 +66,16 @@ struct cuda_kv_rows {
     u64 layer_stride, page_stride, token_stride; // of the cache, bytes
 };
 
+// The same positions of all layers, K and then V, as they were last read from the cache: who reads
+// one layer of a run of positions reads the others next, and a wait for each would take longer than
+// the copies.
+struct cuda_kv_run {
+    u8 *host;     // [2][n_layer][CUDA_KV_RUN_TOKENS * token_stride]
+    u64 off;      // in a layer of the cache, bytes
+    u64 bytes;    // of one layer; 0: nothing is here
+    u64 capacity; // of one layer, bytes
+};
+
 struct cuda_uploaded { // one shard of the file
     u64 begin, end;    // of the file's bytes
     cuda_address at;
@@ -90,6 +101,7 @@ struct cuda {
     u8 *pinned; // the pieces below
     struct cuda_inputs inputs;
     struct cuda_kv_rows kv_rows;
+    struct cuda_kv_run kv_run;
     u32 *host_status; // [2 * capacity]
     u32 *host_power;  // {CUDA_POWER_ACTIVE, 0}
     f32 *host_logits; // [logit_rows, stride]
@@ -103,5 +115,7 @@ struct cuda {
     struct cuda_statistics statistics;
 };
 
+// What was read of the cache is no longer what is there.
+void cuda_forget_kv_read(struct cuda *cuda);
 // The address of the weight's bytes on the card.
 cuda_address cuda_weight_address(const struct cuda *cuda, const u8 *data);

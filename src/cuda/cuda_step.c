@@ -558,7 +558,7 @@ enum sov_status cuda_forward(struct cuda *cuda, const struct cuda_batch *batch,
         .kv_context = kv_context,
     };
     u32 n_head = cuda->plan->model->params.n_head;
-    cuda->kv_rows.n_tokens = 0;
+    cuda_forget_kv_read(cuda);
     if (!cuda_attention_splits(s.shape.n_tokens, n_head, s.shape.n_chunks)) s.shape.n_chunks = 1;
     enum sov_status status = wake(cuda, fault);
     if (status == SOV_OK) status = upload_inputs(cuda, batch, fault);
