@@ -80,7 +80,7 @@ static enum sov_status tell_records(struct retelling *x, const struct store_sequ
     for (u64 record = q->first; record != ROWM_NONE && status == SOV_OK;
          record = x->all->next[record]) {
         struct rowm_record_info info = rowm_snapshot_info(x->view->snapshot, record);
-        struct payload_checkpoint c;
+        struct payload_checkpoint c = {0};
         if (info.source != ROWM_NONE) continue; // a resumption: the same payload again
         status = store_payload_read(x->view->snapshot, record, payload, fault);
         if (status == SOV_OK) status = payload_checkpoint_read(payload->bytes, &c, fault);

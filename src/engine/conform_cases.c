@@ -1358,17 +1358,20 @@ struct subject {
     enum family_idx more; // of the tensor profile: further cases (C5)
 };
 
-#define QUANTISED(name, type, n)                                                                  \
-    [CUDA_KERNEL_embed_##name] = {EMBED_##n, type}, [CUDA_KERNEL_gemm_##name] = {GEMM_##n, type}, \
-    [CUDA_KERNEL_gemv_##name##_1] = {GEMV_##n, type},                                             \
-    [CUDA_KERNEL_gemv_##name##_4] = {GEMV_4_##n, type}
+#define SUBJECT(f, t) \
+    { .family = (f), .type = (t) }
+#define QUANTISED(name, type, n)                             \
+    [CUDA_KERNEL_embed_##name] = SUBJECT(EMBED_##n, type),   \
+    [CUDA_KERNEL_gemm_##name] = SUBJECT(GEMM_##n, type),     \
+    [CUDA_KERNEL_gemv_##name##_1] = SUBJECT(GEMV_##n, type), \
+    [CUDA_KERNEL_gemv_##name##_4] = SUBJECT(GEMV_4_##n, type)
 #define TENSOR(name, type, n)                                        \
     [CUDA_KERNEL_gemm_tensor_##name] = {TENSOR_##n, type, REAL_##n}, \
     [CUDA_KERNEL_gemm_tensor_##name##_8] = {TENSOR_##n, type, REAL_##n}
-#define FLOATS(name, type)                              \
-    [CUDA_KERNEL_embed_##name] = {EMBED_FLOAT, type},   \
-    [CUDA_KERNEL_gemv_##name##_1] = {GEMV_FLOAT, type}, \
-    [CUDA_KERNEL_gemv_##name##_4] = {GEMV_FLOAT, type}
+#define FLOATS(name, type)                                     \
+    [CUDA_KERNEL_embed_##name] = SUBJECT(EMBED_FLOAT, type),   \
+    [CUDA_KERNEL_gemv_##name##_1] = SUBJECT(GEMV_FLOAT, type), \
+    [CUDA_KERNEL_gemv_##name##_4] = SUBJECT(GEMV_FLOAT, type)
 static const struct subject subjects[CUDA_KERNEL_COUNT] = {
     [CUDA_KERNEL_kv_append] = {.family = KV},
     [CUDA_KERNEL_flash_attention_paged] = {.family = ATTENTION},

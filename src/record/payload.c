@@ -198,7 +198,7 @@ static void walk_checkpoint(struct walk *w, struct payload_checkpoint *c) {
 }
 
 struct sha256_digest payload_kv_digest(const struct payload_checkpoint *checkpoint, u32 layer) {
-    struct sha256_digest digest;
+    struct sha256_digest digest = {0};
     assert(layer < checkpoint->n_layer);
     memcpy(digest.bytes, checkpoint->kv_digests.data + (usize)layer * SHA256_BYTES, SHA256_BYTES);
     return digest;

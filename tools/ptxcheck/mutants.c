@@ -13,7 +13,7 @@
 #include "run.h"
 
 #define MUTANTS_MAX 1024
-#define LAUNCHES_MAX 32
+#define LAUNCHES_MAX 64
 
 struct mutant {
     u32 line, occurrence, launch; // launch: index of the file it is held against
