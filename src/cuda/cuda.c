@@ -565,12 +565,17 @@ static enum sov_status read_run(struct cuda *cuda, u8 *memory, u64 memory_stride
     if (run->bytes != total || run->off != place->off) {
         run->bytes = 0;
         enum sov_status status = SOV_OK;
+        u8 *to = run->host;
+        u64 at = cuda->kv + place->off, layer_stride = cuda->kv_rows.layer_stride;
         u64 v_off = round_up(cuda->config.kv_plane_bytes, CUDA_ALIGN);
-        for (u64 i = 0; i < 2 * n_layer && status == SOV_OK; i++) {
-            u64 plane = i < n_layer ? cuda->kv : cuda->kv + v_off;
-            u64 at = plane + i % n_layer * cuda->kv_rows.layer_stride + place->off;
-            status = cuda_download(&cuda->driver, cuda->stream, run->host + i * run->capacity, at,
-                                   total, "K and V", fault);
+        for (u64 i = 0; i < n_layer && status == SOV_OK; i++, at += layer_stride) {
+            u8 *to_v = to + n_layer * run->capacity;
+            status = cuda_download(&cuda->driver, cuda->stream, to, at, total, "K and V", fault);
+            if (status == SOV_OK) {
+                status = cuda_download(&cuda->driver, cuda->stream, to_v, at + v_off, total,
+                                       "K and V", fault);
+            }
+            to += run->capacity;
         }
         if (status == SOV_OK) {
             status = cuda_stream_wait(&cuda->driver, cuda->stream, "K and V", fault);
