@@ -291,9 +291,9 @@ static bool same_tokens(const struct result *a, const struct result *b) {
 }
 
 // Digests of K and V are made in runs of positions, all layers of a run behind one wait: once its
-// shape was captured, a step takes few calls of the driver besides the copies of runs that end in it
-// (of two sequences at most, by their prompts).
-static void digests_take_one_copy_of_a_step(void) {
+// shape was captured, a step takes few calls of the driver besides the copies of runs that end in
+// it (of two sequences at most, by their prompts).
+static void digests_take_few_calls_of_a_step(void) {
     tiny_open(&tiny, MODEL_LLAMA, CONTEXT, SEED);
     draw_prompts(SEED);
     standin_reset(&good);
@@ -553,7 +553,7 @@ static const struct test_case cases[] = {
     {"every_step_is_the_cpus", every_step_is_the_cpus},
     {"every_call_may_fail", every_call_may_fail},
     {"a_fault_names_the_kernel", a_fault_names_the_kernel},
-    {"digests_take_one_copy_of_a_step", digests_take_one_copy_of_a_step},
+    {"digests_take_few_calls_of_a_step", digests_take_few_calls_of_a_step},
     {"power_that_goes_changes_no_token", power_that_goes_changes_no_token},
     {"faults_are_worded_as_the_cpus", faults_are_worded_as_the_cpus},
     {"memory_is_what_was_planned", memory_is_what_was_planned},
