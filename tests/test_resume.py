@@ -283,11 +283,15 @@ def test_another_model_is_refused_with_both_digests(case, tmp_path):
 
 def test_other_refusals(case, tmp_path):
     base = interrupted(case, tmp_path / "s")
+    before = (base / "log").read_bytes()
     for arguments, code in ((["resume", base], 2), (["resume", "-m", case.model], 2),
+                            (["resume", base, "-m", case.model, "--force-isa", "none"], 2),
+                            (["resume", base, "-m", case.model, "--backend", "none"], 2),
                             (["resume", tmp_path / "none", "-m", case.model], 3),
                             (["resume", base, "-m", tmp_path / "none.gguf"], 1)):
         done = sov.call(*arguments)
         assert done.returncode == code and done.stderr.startswith(b"sov: "), (arguments, done.stderr)
+        assert (base / "log").read_bytes() == before, arguments
     data = bytearray((base / "log").read_bytes())
     data[len(data) // 3] ^= 1
     (base / "log").write_bytes(data)

@@ -209,8 +209,10 @@ struct session {
     struct record record; // of a command that records
     bool has_gguf, has_model, has_vocabulary;
 };
-// Opens what the options ask for; on failure everything is closed again. A missing -m is
-// SOV_ERR_USAGE.
+// What the options say of kernels, backend and profile, checked and entered into options->engine. A
+// missing -m is SOV_ERR_USAGE.
+enum sov_status session_choose(struct model_options *options, struct sov_fault *fault) MUST_CHECK;
+// session_choose, and opens what the options ask for; on failure everything is closed again.
 enum sov_status session_open(struct session *session, struct model_options *options,
                              enum session_depth depth, struct sov_fault *fault) MUST_CHECK;
 void session_close(struct session *session);

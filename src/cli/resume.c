@@ -365,8 +365,13 @@ static enum sov_status run_contexts(struct resume *x, struct sov_fault *fault) {
 static enum sov_status open_store(struct resume *x, const struct rowm_disk *disk,
                                   struct sov_fault *fault) {
     const struct resume_options *o = x->options;
-    const char *device = cpu_level_name(cpu_level());
-    struct rowm_manifest manifest = record_manifest(&o->model.engine.model_digest, device);
+    const struct engine_config *engine = &o->model.engine;
+    char card[ENGINE_CARD_BYTES];
+    struct sov_fault no_card = {0};
+    bool has_card = engine->device != ENGINE_CPU &&
+                    engine_find_card(engine->start, card, &no_card) == SOV_OK;
+    const char *device = has_card ? card : cpu_level_name(engine->level);
+    struct rowm_manifest manifest = record_manifest(&engine->model_digest, device);
     enum sov_status status = rowm_open(disk, &manifest, &x->rowm, fault);
     if (status != SOV_OK) return status;
     // rowm_open has compared every payload with its digest.
@@ -520,11 +525,10 @@ static enum sov_status open_spool(struct resume *x, struct sov_fault *fault) {
 }
 
 static enum sov_status run(struct resume_options *o, int *exit_code, struct sov_fault *fault) {
-    if (o->model.model_path == NULL) {
-        return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
+    enum sov_status status = session_choose(&o->model, fault); // before the store changes
+    if (status == SOV_OK) {
+        status = store_model_digest(o->model.model_path, &o->model.engine.model_digest, fault);
     }
-    enum sov_status status =
-        store_model_digest(o->model.model_path, &o->model.engine.model_digest, fault);
     bool has_work = false;
     if (status == SOV_OK) status = look_first(o, &has_work, fault);
     if (status != SOV_OK) return status;

@@ -118,9 +118,7 @@ static enum sov_status open_engine(struct session *session, struct model_options
     return SOV_OK;
 }
 
-enum sov_status session_open(struct session *session, struct model_options *options,
-                             enum session_depth depth, struct sov_fault *fault) {
-    *session = (struct session){0};
+enum sov_status session_choose(struct model_options *options, struct sov_fault *fault) {
     if (options->model_path == NULL) {
         return fault_set(fault, SOV_ERR_USAGE, "-m MODEL is missing");
     }
@@ -133,6 +131,13 @@ enum sov_status session_open(struct session *session, struct model_options *opti
     if (status == SOV_OK && options->numerics != NULL) {
         status = choose_numerics(options->numerics, &options->engine.numerics, fault);
     }
+    return status;
+}
+
+enum sov_status session_open(struct session *session, struct model_options *options,
+                             enum session_depth depth, struct sov_fault *fault) {
+    *session = (struct session){0};
+    enum sov_status status = session_choose(options, fault);
     if (status != SOV_OK) return status;
     const struct gguf *gguf = &session->model.gguf;
     if (depth == SESSION_VOCABULARY) {
