@@ -772,6 +772,23 @@ static void build_gemm(struct conform_build *b) {
     launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
 }
 
+// The launch of a product over f16 activations, of which `args` tells the rest.
+static void launch_gemv_float(struct conform_build *b, const struct gemm_args *args, u32 weight,
+                              u32 x, u32 bias, u32 out, u32 features) {
+    struct cuda_gemv_float_params params = {.weight = address(b, weight),
+                                            .x = address(b, x),
+                                            .bias = args->bias != NULL ? address(b, bias) : 0,
+                                            .out = address(b, out),
+                                            .row_bytes = (u32)args->row_bytes,
+                                            .k = args->k,
+                                            .features = features,
+                                            .n_tokens = args->n_tokens,
+                                            .x_stride = args->x_stride,
+                                            .out_stride = args->out_stride,
+                                            .output = args->output};
+    launch(b, b->item->kernel, features, args->n_tokens, 1, 0, &params, sizeof params);
+}
+
 static void build_gemv_float(struct conform_build *b) {
     const i32 *shape = b->item->shape;
     u32 k = (u32)shape[0], features = (u32)shape[1], tokens = (u32)shape[2];
@@ -792,18 +809,7 @@ static void build_gemv_float(struct conform_build *b) {
     args.x = input(b, x);
     args.x_stride = x_stride;
     b->is_refused = b->reference->gemm[type](&args, 0, features, scratch_of(b)) != 0;
-    struct cuda_gemv_float_params params = {.weight = address(b, weight),
-                                            .x = address(b, x),
-                                            .bias = args.bias != NULL ? address(b, bias) : 0,
-                                            .out = address(b, out),
-                                            .row_bytes = (u32)row_bytes,
-                                            .k = k,
-                                            .features = features,
-                                            .n_tokens = tokens,
-                                            .x_stride = x_stride,
-                                            .out_stride = out_stride,
-                                            .output = args.output};
-    launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
+    launch_gemv_float(b, &args, weight, x, bias, out, features);
 }
 
 // --- gemm of the tensor profile ---
@@ -890,18 +896,7 @@ static void build_gemm_tensor(struct conform_build *b) {
     args.x = input(b, x);
     args.x_stride = x_stride;
     exact_gemm(&args, features, input(b, row));
-    struct cuda_gemv_float_params params = {.weight = address(b, weight),
-                                            .x = address(b, x),
-                                            .bias = args.bias != NULL ? address(b, bias) : 0,
-                                            .out = address(b, out),
-                                            .row_bytes = (u32)row_bytes,
-                                            .k = k,
-                                            .features = features,
-                                            .n_tokens = tokens,
-                                            .x_stride = x_stride,
-                                            .out_stride = out_stride,
-                                            .output = args.output};
-    launch(b, b->item->kernel, features, tokens, 1, 0, &params, sizeof params);
+    launch_gemv_float(b, &args, weight, x, bias, out, features);
 }
 
 // --- gemm of the tensor profile, real numbers ---
