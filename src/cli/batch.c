@@ -564,7 +564,6 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
 
 static bool parse(const struct command *command, const struct platform_start *start,
                   struct batch_options *o, int *exit_code) {
-    struct engine_config *e = &o->model.engine;
     bool *const no = NULL;
     const struct option options[] = {
         {OPTION_POSITIONAL, "REQUESTS", NULL, NULL, &o->requests_path, no, 0, 0,
@@ -572,20 +571,11 @@ static bool parse(const struct command *command, const struct platform_start *st
         MODEL_OPTION(&o->model),
         {OPTION_STRING, "-o", "--output", "FILE", &o->out_path, no, 0, 0,
          "where the answers go (\"-\": stdout, the default)"},
-        {OPTION_U32, "--max-seqs", NULL, "N", &e->max_seqs, no, 1, SOV_MAX_SEQS,
-         "sequences at once (default 16)"},
-        {OPTION_U32, "--kv-blocks", NULL, "N", &e->kv_blocks, no, 1, UINT_MAX,
-         "KV blocks of 16 tokens for all of them (default: enough for each, up to 2 GiB)"},
-        {OPTION_U32, "--spill-blocks", NULL, "N", &e->spill_blocks, no, 0, UINT_MAX,
-         "blocks in memory for what is swapped out (default 0: it is computed again)"},
-        {OPTION_FLAG, "--no-prefix-sharing", NULL, NULL, &e->no_prefix_sharing, no, 0, 0,
-         "compute every prompt as a whole"},
         {OPTION_STRING, "--events", NULL, "SPOOL", &o->events_path, no, 0, 0,
          "append every event to this file (sov events reads it)"},
         {OPTION_STRING, "--template", NULL, "NAME", &o->template_name, no, 0, 0,
          "chat template for messages (default: the file's); sov template lists them"},
-        {OPTION_U32, "--token-budget", NULL, "N", &e->token_budget, no, 0, ENGINE_BUDGET_MAX,
-         "for tests: tokens of one step, all sequences together"},
+        SEQUENCES_OPTIONS(&o->model),
         BACKEND_OPTION(&o->model),
         NUMERICS_OPTION(&o->model),
         ENGINE_OPTIONS(&o->model),

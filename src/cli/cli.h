@@ -130,6 +130,42 @@ struct model_options {
         OPTION_STRING, "--numerics", NULL, "NAME", &(m)->numerics, NULL, 0, 0, \
             "exact, or tensor: f16 matrix units of a card (default exact)"     \
     }
+// Of commands that compute many sequences at once.
+#define SEQUENCES_OPTIONS(m)                                                                \
+    {OPTION_U32, "--max-seqs",          NULL,                                               \
+     "N",        &(m)->engine.max_seqs, NULL,                                               \
+     1,          SOV_MAX_SEQS,          "sequences at once (default 16)"},                  \
+        {OPTION_U32,                                                                        \
+         "--kv-blocks",                                                                     \
+         NULL,                                                                              \
+         "N",                                                                               \
+         &(m)->engine.kv_blocks,                                                            \
+         NULL,                                                                              \
+         1,                                                                                 \
+         UINT_MAX,                                                                          \
+         "KV blocks of 16 tokens for all of them (default: enough for each, up to 2 GiB)"}, \
+        {OPTION_U32,                                                                        \
+         "--spill-blocks",                                                                  \
+         NULL,                                                                              \
+         "N",                                                                               \
+         &(m)->engine.spill_blocks,                                                         \
+         NULL,                                                                              \
+         0,                                                                                 \
+         UINT_MAX,                                                                          \
+         "blocks in memory for what is swapped out (default 0: it is computed again)"},     \
+        {OPTION_FLAG,                                                                       \
+         "--no-prefix-sharing",                                                             \
+         NULL,                                                                              \
+         NULL,                                                                              \
+         &(m)->engine.no_prefix_sharing,                                                    \
+         NULL,                                                                              \
+         0,                                                                                 \
+         0,                                                                                 \
+         "compute every prompt as a whole"},                                                \
+    {                                                                                       \
+        OPTION_U32, "--token-budget", NULL, "N", &(m)->engine.token_budget, NULL, 0,        \
+            ENGINE_BUDGET_MAX, "for tests: tokens of one step, all sequences together"      \
+    }
 #define ENGINE_OPTIONS(m)                             \
     {OPTION_U32,                                      \
      "-t",                                            \
