@@ -364,7 +364,10 @@ static void failures(void) {
         } else {
             disk.fail_sync = disk.n_syncs + 1;
         }
-        CHECK(begin(b, "b") == SOV_OK && outcome(b, NULL) == SOV_ERR_IO);
+        CHECK(begin(b, "b") == SOV_OK);
+        while (recorder_check(recorder, &fault) == SOV_OK) { // told without asking for the item
+        }
+        CHECK(fault.status == SOV_ERR_IO && outcome(b, NULL) == SOV_ERR_IO);
         disk.capacity = FILE_BYTES_MAX;
         CHECK(recorder_check(recorder, &fault) == SOV_ERR_IO);
         struct str message = str_from_z(fault.message);
@@ -383,24 +386,31 @@ static void failures(void) {
     }
 }
 
-// Many sequences with much to write, closed with a full queue: all is there.
+// Many sequences with much to write, closed with a full queue or after it was waited for: all is
+// there.
 static void closing(void) {
-    reset_disk();
-    open_recorder();
-    u32 n = 60;
-    for (u64 i = 1; i <= n; i++) {
-        CHECK(start(i, "request", "first") == SOV_OK);
-        CHECK(begin(id_of(i, 69, CHECKPOINT_BOUNDARY), "64") == SOV_OK);
-        CHECK(finish(id_of(i, 70, CHECKPOINT_FINISH), "end") == SOV_OK);
+    for (u32 waits = 0; waits < 2; waits++) {
+        reset_disk();
+        open_recorder();
+        u32 n = 60;
+        for (u64 i = 1; i <= n; i++) {
+            CHECK(start(i, "request", "first") == SOV_OK);
+            CHECK(begin(id_of(i, 69, CHECKPOINT_BOUNDARY), "64") == SOV_OK);
+            CHECK(finish(id_of(i, 70, CHECKPOINT_FINISH), "end") == SOV_OK);
+        }
+        struct rowm_head head;
+        struct sov_fault fault = {0};
+        if (waits) {
+            CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+            CHECK(recorder_head(recorder).n_records == 1 + 4 * n);
+        }
+        u64 mapped = platform_memory_mapped();
+        CHECK(close_recorder(&head) == SOV_OK && head.n_records == 1 + 4 * n);
+        CHECK(platform_memory_mapped() < mapped);
+        struct rowm_report report;
+        CHECK(sov_rowm_verify(&memory_disk, NULL, &report, &fault) == SOV_OK);
+        CHECK(report.n_available == 0 && report.tail_bytes == 0);
     }
-    struct rowm_head head;
-    u64 mapped = platform_memory_mapped();
-    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 1 + 4 * n);
-    CHECK(platform_memory_mapped() < mapped);
-    struct rowm_report report;
-    struct sov_fault fault = {0};
-    CHECK(sov_rowm_verify(&memory_disk, NULL, &report, &fault) == SOV_OK);
-    CHECK(report.n_available == 0 && report.tail_bytes == 0);
 }
 
 static const struct test_case cases[] = {
