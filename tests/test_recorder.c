@@ -329,6 +329,35 @@ static void again(void) {
     CHECK(close_recorder(&head_after) == SOV_OK && head_after.n_records == head.n_records + 3);
 }
 
+// R4: a request of which a crash left the first checkpoint away.
+static void a_request_alone(void) {
+    reset_disk();
+    struct rowm *rowm = open_again();
+    struct sov_fault fault = {0};
+    struct rowm_write write = {.txid = recorder_request_txid(1),
+                               .kind = ROWM_REQUEST,
+                               .owner = 1,
+                               .parent = ROWM_NONE,
+                               .payload = STR("r")};
+    CHECK(sov_rowm_write(rowm, &write, NULL, &fault) == SOV_OK);
+    rowm_close(rowm);
+    open_recorder();
+    struct checkpoint_id first = id_of(1, 5, CHECKPOINT_BOUNDARY);
+    CHECK(start(1, "another", "f") == SOV_OK && outcome(first, NULL) == SOV_ERR_STATE);
+    forget(first);
+    CHECK(start(1, "r", "f") == SOV_OK && outcome(first, NULL) == SOV_OK);
+    forget(first);
+    CHECK(start(1, "r", "f") == SOV_OK && outcome(first, NULL) == SOV_ERR_STATE);
+    forget(first);
+    CHECK(finish(id_of(1, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 5);
+    rowm = open_again();
+    struct rowm_record_info info;
+    CHECK(rowm_info(rowm, 3, &info, &fault) == SOV_OK && info.parent == 1 && info.has_capability);
+    rowm_close(rowm);
+}
+
 // What was refused without anybody asking is told by the flush.
 static void refused_unasked(void) {
     for (u32 is_done = 0; is_done < 2; is_done++) {
@@ -414,9 +443,13 @@ static void closing(void) {
 }
 
 static const struct test_case cases[] = {
-    {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
-    {"again", again},       {"refused_unasked", refused_unasked},
-    {"failures", failures}, {"closing", closing},
+    {"chains", chains},
+    {"one_commit_for_many", one_commit_for_many},
+    {"again", again},
+    {"a_request_alone", a_request_alone},
+    {"refused_unasked", refused_unasked},
+    {"failures", failures},
+    {"closing", closing},
 };
 
 int program_main(const struct platform_start *start_) {

@@ -4,7 +4,7 @@
 // X1. The store's lock is held from before the first capability is consumed to the end.
 // X2. Each interrupted sequence is read once: its capability is consumed, and a record that refers
 //     to the same payload issues the next, in one transaction. Stopped anywhere, it has exactly
-//     one, and may be resumed again.
+//     one, and may be resumed again. One without a checkpoint is begun.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
 #include "freestanding/mem.h"
@@ -94,6 +94,22 @@ static enum sov_status check_model(struct store_view *view, const struct sha256_
     return SOV_OK;
 }
 
+// A sequence of which a crash left the request alone.
+static bool is_unbegun(const struct store_sequence *q) { return q->first == ROWM_NONE; }
+
+// Whether anything is left to do in a store without a tail.
+static enum sov_status find_work(const struct store_view *view, bool *has_work,
+                                 struct sov_fault *fault) {
+    struct store_sequences all;
+    *has_work = view->report.n_available > 0;
+    if (*has_work) return SOV_OK;
+    enum sov_status status = store_sequences_read(view->snapshot, &all, fault);
+    if (status != SOV_OK) return status;
+    for (u64 i = 0; i < all.n; i++) *has_work = *has_work || is_unbegun(&all.items[i]);
+    store_sequences_free(&all);
+    return SOV_OK;
+}
+
 // Before anything is written. A store that a crash has left with a torn head does not verify, and
 // is mended by opening it: then the model is checked afterwards only.
 static enum sov_status look_first(const struct resume_options *o, bool *has_work,
@@ -105,11 +121,12 @@ static enum sov_status look_first(const struct resume_options *o, bool *has_work
     if (status == SOV_ERR_INTEGRITY) return SOV_OK;
     if (status != SOV_OK) return fault_set(fault, status, "%s", inner.message);
     status = check_model(&view, &o->model.engine.model_digest, &inner);
+    if (status == SOV_OK) status = find_work(&view, has_work, &inner);
     if (status != SOV_OK) {
         *fault = inner;
         status = store_name_fault(o->store_path, fault);
     }
-    *has_work = view.report.n_available > 0 || view.report.tail_bytes > 0;
+    *has_work = *has_work || view.report.tail_bytes > 0;
     store_view_close(&view);
     return status;
 }
@@ -158,7 +175,7 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
         struct store_request request;
         u64 record = ROWM_NONE;
         if (q->finish != ROWM_NONE) continue;
-        if (!rowm_find_available(x->rowm, q->owner, &record)) {
+        if (!is_unbegun(q) && !rowm_find_available(x->rowm, q->owner, &record)) {
             complain(x->options->store_path,
                      "a sequence without an end whose checkpoint was read by someone else");
             x->n_failed++;
@@ -170,7 +187,7 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
         *r = (struct resumed){.sequence = q, .context = request.said.context};
         x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
         store_request_close(&request);
-        status = read_once(x, r, record, fault);
+        if (!is_unbegun(q)) status = read_once(x, r, record, fault);
         if (status != SOV_OK) return status;
         x->n_resumed++;
         if (platform_interrupted()) {
@@ -221,14 +238,20 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
     *slot = (struct resume_slot){.resumed = r};
     enum sov_status status =
         store_request_open(&slot->request, x->view.snapshot, r->sequence, fault);
-    if (status == SOV_OK) status = payload_checkpoint_read(r->payload.bytes, &history, fault);
+    if (status == SOV_OK && !is_unbegun(r->sequence)) {
+        status = payload_checkpoint_read(r->payload.bytes, &history, fault);
+    }
     if (status == SOV_OK) {
         status = store_request_for_engine(&slot->request, x->session.vocabulary.tokenizer, &request,
                                           fault);
     }
     if (status != SOV_OK) return status;
-    request.history = &history;
-    request.history_hash = r->payload_hash;
+    if (is_unbegun(r->sequence)) {
+        request.record = slot->request.payload.bytes; // to which its first checkpoint is written
+    } else {
+        request.history = &history;
+        request.history_hash = r->payload_hash;
+    }
     status = engine_submit(x->session.engine, &request, &slot->handle, fault);
     slot->is_used = status == SOV_OK;
     store_payload_free(&r->payload); // the engine has its own now

@@ -115,15 +115,23 @@ static enum sov_status stage_start(struct recorder *r, struct item *item, bool *
         .parent = ROWM_NONE,
         .payload = item->request,
     };
+    enum sov_status status = SOV_OK;
+    struct sha256_digest first_txid = recorder_checkpoint_txid(&item->id);
     if (rowm_find(r->rowm, &request.txid, &receipt)) { // R4
-        return fault_set(&item->fault, SOV_ERR_STATE,
-                         "sequence %016llx is in this store already: sov resume goes on with it",
-                         owner);
+        struct rowm_receipt ignored;
+        struct sha256_digest payload_hash = sha256_of(item->request);
+        if (rowm_find(r->rowm, &first_txid, &ignored) ||
+            !sha256_equal(&payload_hash, &receipt.payload_hash)) {
+            return fault_set(
+                &item->fault, SOV_ERR_STATE,
+                "sequence %016llx is in this store already: sov resume goes on with it", owner);
+        }
+    } else {
+        status = rowm_stage(r->rowm, &request, &receipt, &item->fault);
     }
-    enum sov_status status = rowm_stage(r->rowm, &request, &receipt, &item->fault);
     if (status == SOV_OK) {
         struct rowm_write first = {
-            .txid = recorder_checkpoint_txid(&item->id),
+            .txid = first_txid,
             .kind = ROWM_CHECKPOINT,
             .owner = owner,
             .parent = receipt.record,

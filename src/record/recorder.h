@@ -12,7 +12,8 @@
 //     the capability of the one before and issues the next; the end consumes it and issues none.
 // R4. What is there already (a checkpoint of the same id) is a success with the same bytes and
 //     SOV_ERR_INTEGRITY with others. A request that is there already is SOV_ERR_STATE: it is
-//     resumed, not begun again.
+//     resumed, not begun again. But for one without its first checkpoint, as a crash between the
+//     two transactions leaves it: the same request given again gets its checkpoint.
 // R5. Refusing one item leaves the others alone. A failure of the store (a full disk, a failed
 //     sync) ends recording for good: everything not durable by then fails with it, and so does
 //     whatever comes later.
