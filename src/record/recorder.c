@@ -254,20 +254,22 @@ static struct item *take_all(struct recorder *r) {
     return list;
 }
 
+bool recorder_step(struct recorder *recorder) {
+    struct item *list = take_all(recorder);
+    if (list == NULL) return false;
+    write_list(recorder, list);
+    __atomic_fetch_add(&recorder->n_rounds, 1, __ATOMIC_RELEASE);
+    platform_wake_all(&recorder->n_rounds);
+    return true;
+}
+
 static void recorder_main(void *argument) {
     struct recorder *r = argument;
     for (;;) {
         u32 n_pushed = __atomic_load_n(&r->n_pushed, __ATOMIC_ACQUIRE);
-        struct item *list = take_all(r);
-        if (list != NULL) {
-            write_list(r, list);
-            __atomic_fetch_add(&r->n_rounds, 1, __ATOMIC_RELEASE);
-            platform_wake_all(&r->n_rounds);
-        } else if (__atomic_load_n(&r->ends, __ATOMIC_ACQUIRE) != 0) {
-            return;
-        } else {
-            platform_wait(&r->n_pushed, n_pushed);
-        }
+        if (recorder_step(r)) continue;
+        if (__atomic_load_n(&r->ends, __ATOMIC_ACQUIRE) != 0) return;
+        platform_wait(&r->n_pushed, n_pushed);
     }
 }
 
@@ -409,6 +411,7 @@ static enum sov_status finish(void *context, const struct checkpoint_id *id, str
 }
 
 void recorder_wait(struct recorder *recorder) {
+    if (recorder->thread == NULL) (void)recorder_step(recorder); // nobody else does
     u32 seen = recorder->n_rounds_seen;
     while (n_queued(recorder) > 0 &&
            __atomic_load_n(&recorder->n_rounds, __ATOMIC_ACQUIRE) == seen) {
@@ -437,8 +440,8 @@ struct checkpoint_store recorder_store(struct recorder *recorder) {
     };
 }
 
-enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
-                              struct sov_fault *fault) {
+static enum sov_status open_with(struct rowm *rowm, bool threads, struct recorder **recorder,
+                                 struct sov_fault *fault) {
     struct recorder *r = platform_memory_map(sizeof *r);
     enum sov_status status = SOV_OK;
     if (r == NULL) {
@@ -446,7 +449,7 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
                            (u64)sizeof *r);
     } else {
         r->rowm = rowm;
-        status = platform_thread_start(recorder_main, r, &r->thread, fault);
+        if (threads) status = platform_thread_start(recorder_main, r, &r->thread, fault);
     }
     if (status != SOV_OK) {
         if (r != NULL) platform_memory_unmap(r, sizeof *r);
@@ -455,6 +458,16 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
     }
     *recorder = r;
     return SOV_OK;
+}
+
+enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
+                              struct sov_fault *fault) {
+    return open_with(rowm, true, recorder, fault);
+}
+
+enum sov_status recorder_open_stepped(struct rowm *rowm, struct recorder **recorder,
+                                      struct sov_fault *fault) {
+    return open_with(rowm, false, recorder, fault);
 }
 
 struct rowm_head recorder_head(const struct recorder *recorder) {
@@ -468,7 +481,7 @@ enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head
     __atomic_store_n(&recorder->ends, 1, __ATOMIC_RELEASE);
     __atomic_fetch_add(&recorder->n_pushed, 1, __ATOMIC_RELEASE);
     platform_wake_all(&recorder->n_pushed);
-    platform_thread_join(recorder->thread);
+    if (recorder->thread != NULL) platform_thread_join(recorder->thread);
     for (u32 i = 0; i < RECORDER_ENTRIES_MAX; i++) {
         if (recorder->entries[i] != NULL) item_free(recorder->entries[i]);
     }

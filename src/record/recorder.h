@@ -33,6 +33,12 @@ struct recorder;
 // Takes over an open store, also when it fails: recorder_close, or the failure, closes it.
 enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
                               struct sov_fault *fault) MUST_CHECK;
+// The same without a thread, for simulations: what it would do is done by recorder_step, and where
+// the engine's thread would wait for it.
+enum sov_status recorder_open_stepped(struct rowm *rowm, struct recorder **recorder,
+                                      struct sov_fault *fault) MUST_CHECK;
+// Writes and commits all that was given; false when there was nothing.
+bool recorder_step(struct recorder *recorder);
 // The interface that the engine wants; valid until recorder_close.
 struct checkpoint_store recorder_store(struct recorder *recorder);
 // SOV_OK, or what ended recording. Never waits.
