@@ -167,7 +167,7 @@ def events_seeds():
         frame = struct.pack("<IQ", len(event) + 8, 1) + event
         frames.append(frame + hashlib.sha256(frame).digest()[:8])
     whole = b"".join(frames)
-    for flags in (1, 3, 7):
+    for flags in (1, 3, 7, 15):
         yield bytes([flags]) + whole
         yield bytes([flags]) + whole[:400] + bytes(200)
         yield bytes([flags]) + bytes(range(256)) * 3
