@@ -347,6 +347,32 @@ static void refused_unasked(void) {
     }
 }
 
+// An end that could not be made is told by the flush, whenever it is asked; its sequence stays as it
+// was, and may be gone on with.
+static void lost_end(void) {
+    reset_disk();
+    open_recorder();
+    struct sov_fault cause = {0}, fault = {0};
+    struct checkpoint_id end = id_of(0xab12, 9, CHECKPOINT_FINISH);
+    CHECK(start(0xab12, "r", "f") == SOV_OK && start(2, "r", "f") == SOV_OK);
+    CHECK(fault_set(&cause, SOV_ERR_IO, "K and V are not to be had") == SOV_ERR_IO);
+    store.lost(store.context, &end, &cause);
+    CHECK(finish(id_of(2, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    CHECK(recorder_flush(recorder, &fault) == SOV_ERR_IO);
+    CHECK_MSG(str_equal(str_from_z(fault.message),
+                        STR("the end of sequence 000000000000ab12 is not in the record (sov resume "
+                            "makes it): K and V are not to be had")),
+              "%s", fault.message);
+    CHECK(recorder_check(recorder, &fault) == SOV_OK); // the others go on
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_ERR_IO && head.n_records == 6);
+    struct rowm *rowm = open_again();
+    u64 record = ROWM_NONE;
+    CHECK(rowm_find_available(rowm, 0xab12, &record) && record == 2);
+    CHECK(!rowm_find_available(rowm, 2, &record));
+    rowm_close(rowm);
+}
+
 // R5: a sync that fails, and a disk that is full; what was durable is there afterwards.
 static void failures(void) {
     for (u32 full = 0; full < 2; full++) {
@@ -406,7 +432,8 @@ static void closing(void) {
 static const struct test_case cases[] = {
     {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
     {"again", again},       {"refused_unasked", refused_unasked},
-    {"failures", failures}, {"closing", closing},
+    {"lost_end", lost_end}, {"failures", failures},
+    {"closing", closing},
 };
 
 int program_main(const struct platform_start *start_) {

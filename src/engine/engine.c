@@ -319,7 +319,9 @@ static void record_end(struct engine *engine, struct sequence *q, enum finish_re
     struct str bytes;
     enum sov_status status = sequence_checkpoint(engine, q, &id, reason, &bytes, &fault);
     if (status == SOV_OK) status = store->finish(store->context, &id, bytes, &fault);
-    if (status != SOV_OK) note_fault(engine, &fault);
+    if (status == SOV_OK) return;
+    note_fault(engine, &fault);
+    if (store->lost != NULL) store->lost(store->context, &id, &fault);
 }
 
 // The end: what is staged is dropped, what was committed stays for prompts to come.

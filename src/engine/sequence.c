@@ -275,9 +275,10 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
     if (has_range) end = id->n_tokens - 1;
     if (has_kv) {
         sequence_hash_kv(engine, q, end);
-        // A cancel may come at a prepared boundary, or while all is computed again.
+        // A cancel may come at a prepared boundary, or while all is computed again. Where a
+        // sequence ends by itself, all is there.
         bool is_own_end = reason == FINISH_STOP || reason == FINISH_LENGTH;
-        if (id->kind == CHECKPOINT_FINISH) end = is_own_end ? MIN(end, q->kv_hashed) : q->kv_hashed;
+        if (id->kind == CHECKPOINT_FINISH && !is_own_end) end = q->kv_hashed;
         assert(q->kv_hashed <= end);
         if (q->kv_hashed < end) {
             return fault_set(fault, SOV_ERR_IO, "K and V of position %u could not be read",

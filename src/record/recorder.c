@@ -391,13 +391,21 @@ static enum sov_status finish(void *context, const struct checkpoint_id *id, str
     enum sov_status status = recorder_check(r, fault);
     if (status != SOV_OK) return status;
     struct item *item = item_make(id, (struct str){0}, bytes, fault);
-    if (item == NULL) {
-        if (r->refused_here.status == SOV_OK) r->refused_here = *fault; // an end that is missing
-        return SOV_ERR_MEMORY;
-    }
+    if (item == NULL) return SOV_ERR_MEMORY;
     item->state = ABANDONED; // nobody asks
     push(r, item);
     return SOV_OK;
+}
+
+// Told by the flush: a record without this end is not the whole run.
+static void lost(void *context, const struct checkpoint_id *id, const struct sov_fault *fault) {
+    struct recorder *r = context;
+    if (r->refused_here.status != SOV_OK) return;
+    enum sov_status status =
+        fault_set(&r->refused_here, fault->status,
+                  "the end of sequence %016llx is not in the record (sov resume makes it): %s",
+                  id->sequence_id, fault->message);
+    (void)status;
 }
 
 void recorder_wait(struct recorder *recorder) {
@@ -426,6 +434,7 @@ struct checkpoint_store recorder_store(struct recorder *recorder) {
         .forget = forget,
         .start = start,
         .finish = finish,
+        .lost = lost,
     };
 }
 
