@@ -437,6 +437,20 @@ def test_not_a_store_and_damage(small, tmp_path):
     assert done.returncode in (3, 4) and done.stdout == b"" and (store / "log").read_bytes() == other
 
 
+def test_chat_ends_with_its_record(small, tmp_path):
+    """After the record has failed no message is answered any more."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
+                           "inject=fsync:error=EIO:when=9+", "-o", tmp_path / "trace", sov.SOV,
+                           "chat", "-m", small, "--store", tmp_path / "s", "-n", "4", "--greedy",
+                           "--ignore-eos", "-c", "200"], input=b"a\n" * 20, capture_output=True)
+    if b"PTRACE" in done.stderr:
+        pytest.skip("this system does not allow ptrace")
+    assert done.returncode == 1 and done.stderr.count(b"EIO") == 1, done.stderr
+    verify(tmp_path / "s")
+
+
 @pytest.mark.parametrize("call, error", [("fsync", "EIO"), ("pwrite64", "ENOSPC")])
 def test_disk_that_fails(call, error, tmp_path):
     """The run ends with the message; what was durable is there, and the store goes on later."""
