@@ -347,8 +347,8 @@ static void refused_unasked(void) {
     }
 }
 
-// An end that could not be made is told by the flush, whenever it is asked; its sequence stays as it
-// was, and may be gone on with.
+// An end that could not be made is told by the flush, whenever it is asked; its sequence stays as
+// it was, and may be gone on with.
 static void lost_end(void) {
     reset_disk();
     open_recorder();

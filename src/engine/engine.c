@@ -100,10 +100,11 @@ static enum sov_status ask_stop_rule(const struct engine_request *request,
     if (h->kind == PAYLOAD_BOUNDARY && n_tokens > h->n_prompt) end--;
     for (u32 i = h->n_prompt; i < end && request->stop != NULL; i++) {
         if (!request->stop(request->stop_context, payload_u32(h->tokens, i))) continue;
-        return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: the checkpoint goes on behind token %u, where the request "
-                         "ends",
-                         request->id, i);
+        return fault_set(
+            fault, SOV_ERR_INTEGRITY,
+            "sequence %016llx: the checkpoint goes on behind token %u, where the request "
+            "ends",
+            request->id, i);
     }
     return SOV_OK;
 }
@@ -116,7 +117,7 @@ enum sov_status engine_submit(struct engine *engine, const struct engine_request
         if (engine->sequences[i].handle == 0 || engine->sequences[i].request.id != request->id) {
             continue;
         }
-        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %llu is there already",
+        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %016llx is there already",
                          request->id);
     }
     if (engine_room(engine) == 0) {
@@ -471,7 +472,7 @@ static enum sov_status check_receipt(const struct checkpoint_id *id,
     struct sha256_digest expected = checkpoint_receipt_hash(id, &receipt->payload_hash);
     if (sha256_equal(&expected, &receipt->receipt_hash)) return SOV_OK;
     return fault_set(fault, SOV_ERR_INTEGRITY,
-                     "the receipt of sequence %llu at %u tokens is not of this checkpoint",
+                     "the receipt of sequence %016llx at %u tokens is not of this checkpoint",
                      id->sequence_id, id->n_tokens);
 }
 
@@ -511,7 +512,7 @@ static enum sov_status receipt_again(struct engine *engine, struct sequence *q,
     struct sha256_digest hash = sha256_of(bytes);
     if (!sha256_equal(&hash, &q->restored_hash)) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: K and V computed again up to token %u do not have the "
+                         "sequence %016llx: K and V computed again up to token %u do not have the "
                          "digests of the checkpoint",
                          id->sequence_id, id->n_tokens - 1);
     }

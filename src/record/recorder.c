@@ -100,7 +100,7 @@ static enum sov_status find_again(struct recorder *r, struct item *item,
     item->payload_hash = sha256_of(item->bytes);
     if (sha256_equal(&receipt.payload_hash, &item->payload_hash)) return SOV_OK;
     return fault_set(&item->fault, SOV_ERR_INTEGRITY,
-                     "checkpoint of sequence %llu at %u tokens: the store has other bytes",
+                     "checkpoint of sequence %016llx at %u tokens: the store has other bytes",
                      item->id.sequence_id, item->id.n_tokens);
 }
 
@@ -343,7 +343,7 @@ static enum sov_status begin(void *context, const struct checkpoint_id *id, stru
     struct item *item = r->entries[place];
     if (!str_equal(item->bytes, bytes)) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "checkpoint of sequence %llu at %u tokens: other bytes than before",
+                         "checkpoint of sequence %016llx at %u tokens: other bytes than before",
                          id->sequence_id, id->n_tokens);
     }
     // After a failure it is given anew; else it is on its way, or there.
@@ -359,7 +359,7 @@ static enum sov_status poll(void *context, const struct checkpoint_id *id,
     u32 place = find_entry(r, id);
     if (place == RECORDER_ENTRIES_MAX) {
         return fault_set(fault, SOV_ERR_STATE,
-                         "checkpoint of sequence %llu at %u tokens: not begun", id->sequence_id,
+                         "checkpoint of sequence %016llx at %u tokens: not begun", id->sequence_id,
                          id->n_tokens);
     }
     struct item *item = r->entries[place];

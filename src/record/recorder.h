@@ -13,7 +13,8 @@
 // R4. What is there already (a checkpoint of the same id) is a success with the same bytes and
 //     SOV_ERR_INTEGRITY with others. A request that is there already is SOV_ERR_STATE: it is
 //     resumed, not begun again.
-// R5. Refusing one item leaves the others alone; one that nobody asks for, and an end that could not
+// R5. Refusing one item leaves the others alone; one that nobody asks for, and an end that could
+// not
 //     be made, are told by the flush. A failure of the store (a full disk, a failed
 //     sync) ends recording for good: everything not durable by then fails with it, and so does
 //     whatever comes later.
