@@ -422,6 +422,28 @@ def test_no_folder_to_be_had(small, tmp_path):
         assert done.returncode == 1 and b"EACCES" in done.stderr
 
 
+@pytest.mark.parametrize("program", ["sov", "sov-asan"])
+def test_nobody_else_may_read(program, small, tmp_path):
+    """Whatever the umask, also where a crash left something of the store."""
+    store = tmp_path / "a/s"
+    before = os.umask(0)
+    try:
+        store.parent.mkdir(mode=0o755)
+        store.mkdir(mode=0o755)  # who makes the folder says who may look into it
+        (store / "log.new").write_bytes(b"left")
+        (store / "log.new").chmod(0o666)
+        for path in (store, tmp_path / "b/c"):
+            sov.succeed("run", "-m", small, "-p", "x", "-n", "1", "--store", path,
+                        program=sov.BUILD / program)
+    finally:
+        os.umask(before)
+    for path in (store, tmp_path / "b/c"):
+        modes = {p.name: p.stat().st_mode & 0o777 for p in path.iterdir()}
+        assert modes == {"log": 0o600, "lock": 0o600}
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "b/c").stat().st_mode & 0o777 == 0o700
+
+
 def test_not_a_store_and_damage(small, tmp_path):
     store = tmp_path / "s"
     run(small, store, "-n", "1")

@@ -53,6 +53,7 @@ static struct {
 #define O_CLOEXEC 02000000
 #define O_DIRECTORY 0200000
 #define MODE_FILE 0644
+#define MODE_PRIVATE_FILE 0600
 #define MODE_FOLDER 0700
 
 static i64 call_open(const char *path, u32 flags, u32 mode) {
@@ -313,14 +314,16 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
-    bool create = mode == PLATFORM_OPEN_CREATE;
+    bool create = mode == PLATFORM_OPEN_CREATE || mode == PLATFORM_OPEN_CREATE_PRIVATE;
+    bool append = mode == PLATFORM_OPEN_APPEND || mode == PLATFORM_OPEN_APPEND_PRIVATE;
+    bool is_private = mode == PLATFORM_OPEN_CREATE_PRIVATE || mode == PLATFORM_OPEN_APPEND_PRIVATE;
     u32 flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
-                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                             : append                       ? O_RDWR | O_CREAT | O_APPEND
                              : mode == PLATFORM_OPEN_UPDATE ? O_RDWR
                                                             : O_RDONLY);
     i64 opened;
     do {
-        opened = call_open(path, flags, MODE_FILE);
+        opened = call_open(path, flags, is_private ? MODE_PRIVATE_FILE : MODE_FILE);
     } while (opened == -EINTR);
     if (opened < 0) return system_fail(fault, create ? "create" : "open", path, -opened);
     *descriptor = (int)opened;

@@ -38,6 +38,9 @@ enum platform_open_mode {
     PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
     PLATFORM_OPEN_APPEND, // read and write behind the end, made when it is not there, mode 0644
     PLATFORM_OPEN_UPDATE, // read and write anywhere in a file that is there
+    // As CREATE and APPEND; a file that is made has mode 0600.
+    PLATFORM_OPEN_CREATE_PRIVATE,
+    PLATFORM_OPEN_APPEND_PRIVATE,
 };
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) MUST_CHECK;
