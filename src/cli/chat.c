@@ -352,7 +352,7 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     if (status == SOV_OK) status = open_chat(&c, &fault);
     if (status == SOV_OK) {
         c.interactive = line_editor_is_interactive(editor);
-        g.signal_ends = c.interactive;
+        g.ctrl_c_ends = c.interactive;
         if (c.interactive) put_banner(&c);
         exit_code = converse(&c, editor, &out);
         struct output err;

@@ -12,14 +12,16 @@ static const struct command commands[] = {
      "stop strings and what follows them. --json prints one object: prompt_tokens (ids), tokens\n"
      "(ids of the answer without an end token, but with those that hold a stop string), text,\n"
      "logprobs when asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C\n"
-     "ends the answer; the exit code is 130 then.\n\n"
+     "and SIGTERM end the run; the exit code is 130 then, and sov resume can finish the answer.\n\n"
      "example:\n"
      "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
      cli_run},
     {"chat", "talk with a chat model", "chat -m MODEL [--system TEXT] [options]",
      "On a terminal the line can be edited (arrows, Ctrl-A E U K W, up and down for earlier\n"
      "lines); Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands. Without a terminal\n"
-     "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
+     "every line of stdin is one message. The KV cache of the conversation is kept. In the\n"
+     "record an answer that Ctrl-C stopped on a terminal has ended; what SIGTERM stopped, and\n"
+     "without a terminal Ctrl-C too, is interrupted, and sov resume finishes it.\n\n"
      "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
      cli_chat},
     {"batch", "answer a file of requests, many at once",

@@ -631,6 +631,10 @@ bool platform_interrupted(void) {
     return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) != 0;
 }
 
+bool platform_terminated(void) {
+    return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) == SIGTERM;
+}
+
 bool platform_forget_interrupt(void) {
     u32 expected = SIGINT;
     __atomic_compare_exchange_n(&hosted.interrupted, &expected, 0, false, __ATOMIC_RELAXED,

@@ -894,6 +894,10 @@ bool platform_interrupted(void) {
     return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) != 0;
 }
 
+bool platform_terminated(void) {
+    return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) == SIGTERM;
+}
+
 bool platform_forget_interrupt(void) {
     u32 expected = SIGINT;
     __atomic_compare_exchange_n(&linux_state.interrupted, &expected, 0, false, __ATOMIC_RELAXED,

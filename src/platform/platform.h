@@ -201,6 +201,7 @@ const u32 *platform_suspend_word(void);
 // From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 void platform_watch_interrupt(void);
 bool platform_interrupted(void);
+bool platform_terminated(void); // the first of them was SIGTERM
 // Forgets a SIGINT (Ctrl-C), so that the next one is a first one again. A SIGTERM stays. Returns
 // whether there is nothing to stop for any more.
 bool platform_forget_interrupt(void);
