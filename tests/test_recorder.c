@@ -373,6 +373,45 @@ static void lost_end(void) {
     rowm_close(rowm);
 }
 
+// A capability is used behind what was given before, in a transaction of its own, once.
+static void resuming(void) {
+    reset_disk();
+    open_recorder();
+    struct rowm_head head;
+    struct sov_fault fault = {0};
+    CHECK(start(1, "r", "first") == SOV_OK && start(2, "r", "f") == SOV_OK);
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 5);
+    struct rowm *rowm = open_again();
+    struct rowm_record_info info;
+    CHECK(rowm_info(rowm, 2, &info, &fault) == SOV_OK && info.available);
+    CHECK(recorder_open(rowm, &recorder, &fault) == SOV_OK);
+    store = recorder_store(recorder);
+    struct rowm_claim claim = {
+        .txid = sha256_of(STR("a claim")), .capability = info.capability, .consumer = 1};
+    u8 payload[8];
+    usize n = 0;
+    CHECK(begin(id_of(2, 69, CHECKPOINT_BOUNDARY), "x") == SOV_OK);
+    CHECK(recorder_resume(recorder, &claim, payload, 3, &n, &fault) == SOV_ERR_LIMIT);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_OK);
+    CHECK(str_equal((struct str){payload, n}, STR("first")));
+    CHECK(!is_pending(id_of(2, 69, CHECKPOINT_BOUNDARY))); // it stood in front
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_STATE);
+    CHECK(recorder_flush(recorder, &fault) == SOV_OK && recorder_head(recorder).n_records == 8);
+    // The successor is the one that the next checkpoint consumes.
+    CHECK(finish(id_of(1, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+    claim.txid = sha256_of(STR("another"));
+    disk.fail_sync = disk.n_syncs + 1;
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_STATE);
+    fault = (struct sov_fault){0};
+    CHECK(start(3, "r", "f") == SOV_OK && recorder_flush(recorder, &fault) == SOV_ERR_IO);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_IO);
+    CHECK(close_recorder(&head) == SOV_ERR_IO && head.n_records == 9);
+}
+
 // R5: a sync that fails, and a disk that is full; what was durable is there afterwards.
 static void failures(void) {
     for (u32 full = 0; full < 2; full++) {
@@ -432,8 +471,8 @@ static void closing(void) {
 static const struct test_case cases[] = {
     {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
     {"again", again},       {"refused_unasked", refused_unasked},
-    {"lost_end", lost_end}, {"failures", failures},
-    {"closing", closing},
+    {"lost_end", lost_end}, {"resuming", resuming},
+    {"failures", failures}, {"closing", closing},
 };
 
 int program_main(const struct platform_start *start_) {

@@ -220,6 +220,32 @@ def test_resuming_again_changes_nothing(case, tmp_path):
     assert sov.succeed("resume", base, "-m", case.model).stdout == out
 
 
+def test_what_did_not_run_keeps_its_capability(case, tmp_path):
+    """A checkpoint is read when there is room for its sequence, not before: neither memory nor records
+    grow with what a store has. Each reading leaves a record without a payload of its own."""
+    base = tmp_path / "s"
+    process = case.batch(base)
+    while not is_recorded(case, base):
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    n_left = json.loads(sov.succeed("verify", base, "--json").stdout)["available"]
+    spool = base.with_name("s.spool")
+    before = spool.stat().st_size
+    process = case.resume(base, "--max-seqs", "2")
+    while process.poll() is None and spool.stat().st_size < before + 20 * FRAME_BYTES:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    records = sw.read_records((base / "log").read_bytes())
+    n_read = sum(r.payload is None for r in records)
+    n_finished = n_left - json.loads(sov.succeed("verify", base, "--json").stdout)["available"]
+    assert 1 <= n_read <= n_finished + 2 < n_left
+    assert case.resume(base).wait(TIMEOUT) == 0
+    case.check(base)
+
+
 def test_events_that_were_recorded_but_not_published(case, tmp_path):
     """A spool that a kill, or a loss of power, has left shorter than the record is filled from it."""
     whole = (case.folder / "whole.spool").read_bytes()

@@ -2,9 +2,10 @@
 // sov resume: finishes what a store has of interrupted sequences, and writes all answers.
 //
 // X1. The store's lock is held from before the first capability is consumed to the end.
-// X2. Each interrupted sequence is read once: its capability is consumed, and a record that refers
-//     to the same payload issues the next, in one transaction. Stopped anywhere, it has exactly
-//     one, and may be resumed again.
+// X2. Each interrupted sequence is read once, when there is room for it to run: its capability is
+//     consumed, and a record that refers to the same payload issues the next, in one transaction.
+//     Stopped anywhere, it has exactly one, and may be resumed again. So memory holds the payloads
+//     of what runs, however much a store has.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
 #include "freestanding/mem.h"
@@ -21,9 +22,7 @@ struct resume_options {
 
 // A sequence that is to be finished.
 struct resumed {
-    const struct store_sequence *sequence;
-    struct store_payload payload; // as it was disclosed
-    struct sha256_digest payload_hash;
+    const struct store_sequence *sequence; // its last record has the capability
     u32 context;
     bool is_begun;
 };
@@ -127,50 +126,53 @@ static struct sha256_digest claim_txid(u64 owner, const struct sha256_digest *ca
     return sha256_end(&h);
 }
 
-// Consumes the capability that a sequence has, and keeps what is disclosed. X2.
-static enum sov_status read_once(struct resume *x, struct resumed *r, u64 record,
-                                 struct sov_fault *fault) {
-    struct rowm_record_info info;
-    enum sov_status status = rowm_info(x->rowm, record, &info, fault);
-    if (status != SOV_OK) return status;
-    r->payload.memory = platform_memory_map((usize)MAX(info.payload_bytes, 1ull));
-    if (r->payload.memory == NULL) {
+// Consumes the capability that a sequence has; what is disclosed is in memory of its own. X2.
+static enum sov_status read_once(struct resume *x, const struct resumed *r,
+                                 struct store_payload *payload, struct sov_fault *fault) {
+    struct rowm_record_info info = rowm_snapshot_info(x->view.snapshot, r->sequence->last);
+    payload->capacity = MAX(info.payload_bytes, 1ull);
+    payload->memory = platform_memory_map((usize)payload->capacity);
+    if (payload->memory == NULL) {
         return fault_set(fault, SOV_ERR_MEMORY, "a checkpoint of %llu bytes: no memory",
                          info.payload_bytes);
     }
-    r->payload.capacity = MAX(info.payload_bytes, 1ull);
-    r->payload_hash = info.payload_hash;
     struct rowm_claim claim = {
         .txid = claim_txid(r->sequence->owner, &info.capability),
         .capability = info.capability,
         .consumer = r->sequence->owner,
     };
     usize n = 0;
-    status = rowm_resume(x->rowm, &claim, r->payload.memory, (usize)r->payload.capacity, &n, NULL,
-                         fault);
-    r->payload.bytes = (struct str){r->payload.memory, n};
+    enum sov_status status =
+        recorder_resume(x->recorder, &claim, payload->memory, (usize)payload->capacity, &n, fault);
+    payload->bytes = (struct str){payload->memory, n};
     return status;
+}
+
+// The request can be read; nothing is consumed yet.
+static enum sov_status look_at(struct resume *x, const struct store_sequence *q, struct resumed *r,
+                               struct sov_fault *fault) {
+    struct store_request request;
+    enum sov_status status = store_request_open(&request, x->view.snapshot, q, fault);
+    if (status != SOV_OK) return status;
+    *r = (struct resumed){.sequence = q, .context = request.said.context};
+    x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
+    store_request_close(&request);
+    return SOV_OK;
 }
 
 static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     for (u64 i = 0; i < x->all.n; i++) {
         const struct store_sequence *q = &x->all.items[i];
-        struct store_request request;
-        u64 record = ROWM_NONE;
         if (q->finish != ROWM_NONE) continue;
-        if (!rowm_find_available(x->rowm, q->owner, &record)) {
-            complain(x->options->store_path,
-                     "a sequence without an end whose checkpoint was read by someone else");
-            x->n_failed++;
+        if (q->last == ROWM_NONE || !rowm_snapshot_info(x->view.snapshot, q->last).available) {
+            struct sov_fault taken = {0};
+            (void)!fault_set(&taken, SOV_ERR_STATE,
+                             "sequence %016llx has no end, and someone else read its checkpoint",
+                             q->owner);
+            note_failed(x, &taken);
             continue;
         }
-        enum sov_status status = store_request_open(&request, x->view.snapshot, q, fault);
-        if (status != SOV_OK) return status;
-        struct resumed *r = &x->resumed[x->n_resumed];
-        *r = (struct resumed){.sequence = q, .context = request.said.context};
-        x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
-        store_request_close(&request);
-        status = read_once(x, r, record, fault);
+        enum sov_status status = look_at(x, q, &x->resumed[x->n_resumed], fault);
         if (status != SOV_OK) return status;
         x->n_resumed++;
         if (platform_interrupted()) {
@@ -219,19 +221,22 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
     struct payload_checkpoint history;
     struct engine_request request;
     *slot = (struct resume_slot){.resumed = r};
+    struct store_payload payload = {.memory = NULL};
     enum sov_status status =
         store_request_open(&slot->request, x->view.snapshot, r->sequence, fault);
-    if (status == SOV_OK) status = payload_checkpoint_read(r->payload.bytes, &history, fault);
     if (status == SOV_OK) {
         status = store_request_for_engine(&slot->request, x->session.vocabulary.tokenizer, &request,
                                           fault);
     }
-    if (status != SOV_OK) return status;
-    request.history = &history;
-    request.history_hash = r->payload_hash;
-    status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+    if (status == SOV_OK) status = read_once(x, r, &payload, fault);
+    if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
+    if (status == SOV_OK) {
+        request.history = &history;
+        request.history_hash = rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+    }
     slot->is_used = status == SOV_OK;
-    store_payload_free(&r->payload); // the engine has its own now
+    store_payload_free(&payload); // the engine has its own now
     return status;
 }
 
@@ -389,7 +394,6 @@ static enum sov_status open_store(struct resume *x, const struct rowm_disk *disk
 }
 
 static void free_all(struct resume *x) {
-    for (u64 i = 0; i < x->n_resumed; i++) store_payload_free(&x->resumed[i].payload);
     u64 n = MAX(x->all.n, 1ull);
     if (x->resumed != NULL) platform_memory_unmap(x->resumed, (usize)(n * sizeof *x->resumed));
     if (x->slots != NULL) platform_memory_unmap(x->slots, x->n_slots * sizeof *x->slots);

@@ -41,6 +41,11 @@ enum sov_status recorder_check(const struct recorder *recorder, struct sov_fault
 // Waits until something became durable or failed since the last call, at most about as long as a
 // commit takes; returns at once when nothing is on its way.
 void recorder_wait(struct recorder *recorder);
+// rowm_resume behind all that was given: reads a sequence's open checkpoint once. Waits until the
+// capability that replaces the one used is durable.
+enum sov_status recorder_resume(struct recorder *recorder, const struct rowm_claim *claim,
+                                u8 *payload, usize capacity, usize *n, struct sov_fault *fault)
+    MUST_CHECK;
 // Waits until all that was given is durable. The fault of what ended recording, or of the first
 // item that was refused and that nobody asked for.
 enum sov_status recorder_flush(struct recorder *recorder, struct sov_fault *fault) MUST_CHECK;
