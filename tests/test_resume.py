@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -274,6 +275,38 @@ def test_events_that_were_recorded_but_not_published(case, tmp_path):
     path.write_bytes(data[:len(data) - min(40, len(data) // FRAME_BYTES - 1) * FRAME_BYTES])
     assert case.resume(base).wait(TIMEOUT) == 0
     case.check(base)
+
+
+def test_a_path_that_cannot_be_written_is_told_at_once(case, tmp_path):
+    base = interrupted(case, tmp_path / "s")
+    log = (base / "log").read_bytes()
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "none/out", tmp_path / "folder"):
+        done = sov.call("resume", base, "-m", case.model, "-o", path)
+        assert done.returncode == 1 and str(path).encode() in done.stderr
+        assert (base / "log").read_bytes() == log
+    assert not list(tmp_path.glob("folder*.new"))
+
+
+def test_answers_replace_what_was_there_when_they_are_whole(case, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("old\n")
+    out.chmod(0o640)
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+    store = case.folder / "whole"
+    done = sov.call("resume", store, "-m", case.model, "-o", out, preexec_fn=limit)
+    assert done.returncode == 1 and b"EFBIG" in done.stderr and out.read_text() == "old\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    sov.succeed("resume", store, "-m", case.model, "-o", out)
+    assert sorted(out.read_bytes().splitlines()) == case.answers
+    assert out.stat().st_mode & 0o777 == 0o640 and [p.name for p in tmp_path.iterdir()] == ["out"]
+    # What is no file is written to.
+    pipe = sov.succeed("resume", store, "-m", case.model, "-o", "/dev/stdout").stdout
+    assert pipe == out.read_bytes()
+    sov.succeed("resume", store, "-m", case.model, "-o", "/dev/null")
 
 
 def test_two_at_a_time(case, tmp_path):

@@ -485,25 +485,21 @@ static void print_figures(const struct resume *x, u64 n_open, const struct rowm_
     output_flush(&err);
 }
 
-static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
-
 // Answers to a file or to stdout, after all is done.
 static enum sov_status write_answers(struct resume *x, int *exit_code, struct sov_fault *fault) {
-    const struct resume_options *o = x->options;
     struct output out;
+    struct replaced_file file;
     struct rowm_head head = {0};
     u64 n_open = 0;
-    int descriptor = PLATFORM_STDOUT;
-    bool to_file = o->out_path != NULL && !is_dash(o->out_path);
-    if (to_file) {
-        enum sov_status status =
-            platform_open(o->out_path, PLATFORM_OPEN_CREATE, &descriptor, fault);
-        if (status != SOV_OK) return status;
-    }
-    output_init(&out, descriptor);
-    enum sov_status status = put_answers(x, &out, &n_open, &head, fault);
+    enum sov_status status = replaced_file_open(&file, x->options->out_path, fault);
+    if (status != SOV_OK) return status;
+    output_init(&out, file.descriptor);
+    status = put_answers(x, &out, &n_open, &head, fault);
     int finished = output_finish(&out);
-    if (to_file) platform_close(descriptor);
+    struct sov_fault inner = {0};
+    enum sov_status closed = replaced_file_close(&file, status == SOV_OK && finished == 0, &inner);
+    if (status == SOV_OK && closed != SOV_OK)
+        status = fault_set(fault, closed, "%s", inner.message);
     if (status != SOV_OK) return status;
     print_figures(x, n_open, &head);
     bool is_bad = n_open > 0 || x->n_failed > 0 || x->spool_failed;
@@ -530,6 +526,7 @@ static enum sov_status open_spool(struct resume *x, struct sov_fault *fault) {
 
 static enum sov_status run(struct resume_options *o, int *exit_code, struct sov_fault *fault) {
     enum sov_status status = session_choose(&o->model, fault); // before the store changes
+    if (status == SOV_OK) status = replaced_file_check(o->out_path, fault);
     if (status == SOV_OK) {
         status = store_model_digest(o->model.model_path, &o->model.engine.model_digest, fault);
     }
@@ -563,7 +560,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         MODEL_OPTION(&o->model),
         BACKEND_OPTION(&o->model),
         {OPTION_STRING, "-o", "--output", "FILE", &o->out_path, no, 0, 0,
-         "where the answers go, when all are there (\"-\": stdout, the default)"},
+         "where the answers go, replaced when all are there (\"-\": stdout, the default)"},
         {OPTION_STRING, "--events", NULL, "SPOOL", &o->events_path, no, 0, 0,
          "append every event to this file, as the run that was interrupted did"},
         SEQUENCES_OPTIONS(&o->model),

@@ -130,6 +130,12 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     return SOV_OK;
 }
 
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) {
+    struct stat status;
+    if (fstat(from, &status) == 0 && fchmod(descriptor, status.st_mode & 0777) == 0) return SOV_OK;
+    return system_fail_descriptor(fault, "mode of", descriptor, errno);
+}
+
 bool platform_file_identity(int descriptor, struct platform_identity *identity) {
     struct stat status;
     if (fstat(descriptor, &status) != 0) return false;

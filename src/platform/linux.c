@@ -80,6 +80,10 @@ static i64 call_fsync(int descriptor) {
     return linux_syscall(LINUX_FSYNC, (u64)(i64)descriptor, 0, 0, 0, 0, 0);
 }
 
+static i64 call_fchmod(int descriptor, u32 mode) {
+    return linux_syscall(LINUX_FCHMOD, (u64)(i64)descriptor, mode, 0, 0, 0, 0);
+}
+
 static i64 call_rename(const char *from, const char *to) {
     return linux_syscall(LINUX_RENAME, (u64)from, (u64)to, 0, 0, 0, 0);
 }
@@ -131,6 +135,7 @@ static_assert(sizeof(struct linux_stat) == 144 && offsetof(struct linux_stat, mo
               "the kernel's layout");
 #define MODE_TYPE_MASK 0170000u
 #define MODE_TYPE_REGULAR 0100000u
+#define MODE_RIGHTS_MASK 0777u
 
 static i64 call_fstat(int descriptor, struct linux_stat *result) {
     return linux_syscall(LINUX_FSTAT, (u64)(i64)descriptor, (u64)result, 0, 0, 0, 0);
@@ -343,6 +348,13 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     }
     *bytes = (u64)status.size;
     return SOV_OK;
+}
+
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) {
+    struct linux_stat status = {0};
+    i64 result = call_fstat(from, &status);
+    if (result >= 0) result = call_fchmod(descriptor, status.mode & MODE_RIGHTS_MASK);
+    return result < 0 ? system_fail_descriptor(fault, "mode of", descriptor, -result) : SOV_OK;
 }
 
 bool platform_file_identity(int descriptor, struct platform_identity *identity) {

@@ -47,6 +47,8 @@ enum sov_status platform_open(const char *path, enum platform_open_mode mode, in
 void platform_close(int descriptor);
 // The size of a regular file; anything else (a pipe, a folder) is an error.
 enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) MUST_CHECK;
+// Gives a file the permissions that another has.
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) MUST_CHECK;
 // What tells one file from another, and from itself before a change. False: the system does not
 // say.
 struct platform_identity {
