@@ -347,6 +347,33 @@ def test_kill_loses_no_request(small, tmp_path):
     assert [json.loads(r["line"]) for r in found] == lines
 
 
+def test_kill_while_requests_are_recorded(small, tmp_path):
+    """They are several commits: the first of them are there then, in order, none was answered, and
+    sov resume finishes those."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    lines = write_lines(tmp_path / "r", 5000, tokens=1)
+    counts = []
+    for when in range(8, 16):
+        store = tmp_path / f"s{when}"
+        done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
+                               f"inject=fsync:signal=KILL:when={when}", "-o", tmp_path / "trace",
+                               sov.SOV, "batch", "-m", small, tmp_path / "r", "--store", store,
+                               "--max-seqs", "2"], capture_output=True)
+        if b"PTRACE" in done.stderr:
+            pytest.skip("this system does not allow ptrace")
+        found = [read_request(p) for kind, _, _, p in records(store) if kind == REQUEST]
+        assert [json.loads(r["line"]) for r in found] == lines[:len(found)]
+        counts.append(len(found))
+        if len(found) < len(lines):
+            assert done.stdout == b""
+        if counts.count(len(lines)) == 2:
+            break
+    k = next(i for i, n in enumerate(counts) if n > 0)
+    answers = sov.succeed("resume", tmp_path / f"s{k + 8}", "-m", small).stdout.splitlines()
+    assert [json.loads(a)["id"] for a in answers] == [line["id"] for line in lines[:counts[k]]]
+
+
 # --- signals ---
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

@@ -32,7 +32,9 @@ static const struct command commands[] = {
      "from the id. Out come, in order of completion: id, tokens, text, finish_reason, usage,\n"
      "seed, digest (of the sequence's last event), logprobs when asked for. The bytes for a\n"
      "request do not depend on what else runs. OpenAI's batch lines (custom_id, url, body) are\n"
-     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n\n"
+     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n"
+     "All requests of a file are recorded before the first is run. Killed before that, nothing\n"
+     "was answered, and the record has the first of them only; later it has all.\n\n"
      "example:\n"
      "  echo '{\"id\":1,\"prompt\":\"Once upon a\",\"max_tokens\":20}' | sov batch -m MODEL -\n",
      cli_batch},
