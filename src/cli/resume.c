@@ -45,7 +45,7 @@ struct resume {
     struct store_sequences all;
     struct session session;
     struct spool *spool; // or NULL
-    bool spool_failed;
+    bool spool_failed, is_spool_filled;
     struct resumed *resumed; // [n_resumed]
     u64 n_resumed, n_finished, n_failed, n_tokens;
     bool has_contradiction;    // what was computed again is not what was recorded
@@ -162,7 +162,7 @@ static enum sov_status read_once(struct resume *x, struct resumed *r, u64 record
 }
 
 // Whether the sequence can be read at all: request and checkpoint, in clear or with what they are
-// commitments to. Nothing is consumed.
+// commitments to; where its events are wanted, the checkpoints before it too. Nothing is consumed.
 static enum sov_status look_at(struct resume *x, const struct store_sequence *q, u64 record,
                                struct resumed *r, struct sov_fault *fault) {
     struct store_request request;
@@ -172,7 +172,10 @@ static enum sov_status look_at(struct resume *x, const struct store_sequence *q,
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
     store_request_close(&request);
     struct store_payload checkpoint = {.memory = NULL};
-    status = store_payload_read(&x->view, record, &checkpoint, fault);
+    for (u64 i = x->spool != NULL ? q->first : record; i != ROWM_NONE && status == SOV_OK;
+         i = x->all.next[i]) {
+        status = store_payload_read(&x->view, i, &checkpoint, fault);
+    }
     store_payload_free(&checkpoint);
     return status;
 }
@@ -206,17 +209,30 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     return SOV_OK;
 }
 
+// Whether a sequence's line can be made. If not, that is told then.
+static bool has_answer(struct store_view *view, const struct store_sequence *q) {
+    struct store_payload payload = {.memory = NULL};
+    struct sov_fault ignored = {0};
+    bool has = store_payload_read(view, q->request, &payload, &ignored) == SOV_OK &&
+               store_payload_read(view, q->finish, &payload, &ignored) == SOV_OK;
+    store_payload_free(&payload);
+    return has;
+}
+
 // What was recorded may have been killed before its events were in the spool: they follow from the
 // record. Before anything runs, so that each sequence's events stand in their order.
 static enum sov_status fill_spool(struct resume *x, struct store_view *view,
                                   const struct store_sequences *all, struct sov_fault *fault) {
-    if (x->spool == NULL) return SOV_OK;
+    if (x->spool == NULL || x->is_spool_filled) return SOV_OK;
+    x->is_spool_filled = true;
     enum sov_status status = SOV_OK;
     for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
+        const struct store_sequence *q = &all->items[i];
         struct sov_fault inner = {0};
-        status = store_events_put(view, all, &all->items[i], x->spool, &inner);
-        // What was erased is told of once, by whoever needs its tokens.
-        if (status == SOV_OK || status == SOV_ERR_UNSUPPORTED) {
+        status = store_events_put(view, all, q, x->spool, &inner);
+        if (status == SOV_OK) continue;
+        if (status == SOV_ERR_UNSUPPORTED) { // told of once: `collect` has, or the answers will
+            if (q->finish != ROWM_NONE && has_answer(view, q)) note_erased(x, q, &inner);
             status = SOV_OK;
             continue;
         }
@@ -461,7 +477,7 @@ static enum sov_status put_answers(struct resume *x, struct output *out, u64 *n_
     if (status != SOV_OK) return status;
     *head = view.report.head;
     status = store_sequences_read(view.snapshot, &all, fault);
-    if (status == SOV_OK && x->n_resumed == 0) status = fill_spool(x, &view, &all, fault);
+    if (status == SOV_OK) status = fill_spool(x, &view, &all, fault);
     struct session session = {0};
     if (status == SOV_OK) status = session_open(&session, &model, SESSION_VOCABULARY, fault);
     if (status == SOV_OK) {
