@@ -24,6 +24,7 @@ import sov
 import store_writer as sw
 from test_record import read_request
 from test_replay import replay, requests, small_model
+from test_resume import Case, one_run
 
 SEED = 20268
 TIMEOUT = 120
@@ -370,3 +371,373 @@ def test_events_are_made_of_commitments(made):
     told = [json.loads(line)["digest"] for line in
             made.sealed.with_name("sealed.jsonl").read_text().splitlines()]
     assert set(told) == heads and len(told) == 24
+
+
+# --- verify ---
+
+def told(store):
+    """What sov verify and tools/verify_store.py say: exit codes, and (commitments, opened) of each."""
+    done = sov.call("verify", store, "--json")
+    report = json.loads(done.stdout)
+    try:
+        second = sw.verify_store.verify_file(store / "log")
+        code = 0
+    except sw.verify_store.Damage:
+        second, code = {}, 4
+    except sw.verify_store.Unsupported:
+        second, code = {}, 3
+    return ((done.returncode, report.get("commitments"), report.get("opened")),
+            (code, second.get("commitments"), second.get("opened")))
+
+
+def test_verify_counts_what_can_be_opened(made, tmp_path):
+    store = copy_of(made.sealed, tmp_path / "s")
+    entries = sw.read_sidecar(sidecar_of(store))
+    n = len(entries)
+    assert told(store) == ((0, n, n),) * 2
+    assert f"{n} commitments; the sidecar has the texts and tokens of {n} of them" in \
+        sov.succeed("verify", store).stdout.decode()
+    data = bytearray(sidecar_of(store))
+    data[entries[5][0] + 40] ^= 1  # in a head
+    data[entries[9][0] + 200] ^= 1  # in an opening
+    (store / "sidecar").write_bytes(data)
+    assert told(store) == ((0, n, n - 2),) * 2
+    (store / "sidecar").write_bytes(sidecar_of(made.sealed))
+    owner = entries[3][1]
+    sov.succeed("log", store, "--erase", "--sequence", f"{owner:016x}")
+    left = sum(sequence != owner for _, sequence, _ in entries)
+    assert told(store) == ((0, n, left),) * 2 and left < n - 2
+    (store / "sidecar").unlink()
+    assert told(store) == ((0, n, 0),) * 2
+    (store / "sidecar").mkdir()
+    assert told(store) == ((0, n, 0),) * 2
+    assert told(made.clear) == ((0, 0, 0),) * 2
+    script = [sys.executable, sov.ROOT / "tools/verify_store.py"]
+    done = subprocess.run([*script, store], capture_output=True, check=True)
+    assert f"{n} commitments".encode() in done.stdout
+
+
+@pytest.fixture(scope="module")
+def tiny(small, tmp_path_factory):
+    """Two sequences of few tokens: a small store."""
+    base = tmp_path_factory.mktemp("digest") / "tiny"
+    lines = [{"id": i, "prompt": "ab"[i], "max_tokens": 2, "temperature": i, "ignore_eos": True}
+             for i in range(2)]
+    path = write_lines(base.with_name("requests.jsonl"), lines)
+    batch(small, base, path, "--record", "digest")
+    assert replay(base, small)[1]["same"] == 2
+    return base
+
+
+def test_verdicts_do_not_depend_on_the_sidecar(tiny, tmp_path):
+    """Every byte of the log flipped, one at a time: of the entries of commitments; of the others and
+    the head slots some. In the long form all."""
+    log, rng = log_of(tiny), random.Random(SEED)
+    entries = [m.start() for m in re.finditer(re.escape(sw.SEALED), log)]
+    assert len(entries) == 6
+    sealed = [at for entry in entries for at in range(entry - 293, entry + 56)]
+    others = sorted(set(range(len(log))) - set(sealed))
+    places = sealed[::1 if sov.FULL else 7] + (others if sov.FULL else rng.sample(others, 250))
+    places += [entry + i for entry in entries for i in range(16, 56)]
+    with_it, without = copy_of(tiny, tmp_path / "with"), copy_of(tiny, tmp_path / "without")
+    (without / "sidecar").unlink()
+    codes = []
+    for at in places:
+        changed = bytearray(log)
+        changed[at] ^= 1 << rng.randrange(8)
+        for store in (with_it, without):
+            (store / "log").write_bytes(changed)
+        first, second = told(with_it), told(without)
+        assert first[0] == first[1] and second[0] == second[1], at
+        assert first[0][0] == second[0][0], at
+        codes.append(first[0][0])
+    assert set(codes) <= {0, 3, 4} and codes.count(4) == len(codes)
+
+
+# --- replay ---
+
+@pytest.mark.parametrize("options", [
+    ["-t", "1", "--force-isa", "scalar", "--max-seqs", "3"],
+    ["-t", "1", "--max-seqs", "1", "--prefill-chunk", "5"],
+    ["-t", "2", "--max-seqs", "16", "--kv-blocks", "20"],
+    ["-t", "1", "--max-seqs", "64", "--no-prefix-sharing", "--kv-shuffle", "7"],
+], ids=["scalar", "alone", "swapped", "shuffled"])
+def test_replay_does_not_depend_on_how_it_is_run(made, options):
+    _, total = replay(made.sealed, made.model, *options)
+    assert total["same"] == 24
+    assert total["payloads"] == len(sw.read_sidecar(sidecar_of(made.sealed))) - 24  # requests
+
+
+@pytest.mark.parametrize("form", ["full", "tokens"])
+def test_other_forms_of_checkpoints(small, tmp_path, form):
+    lines = some_lines(4, 140)
+    batch(small, tmp_path / "s", write_lines(tmp_path / "r", lines), "--record", "digest",
+          "--checkpoint", form)
+    assert replay(tmp_path / "s", small)[1]["same"] == 4
+    states = [sw.read_checkpoint(r.payload) for r in own_records(opened_records(tmp_path / "s"))
+              if r.kind == sw.CHECKPOINT]
+    assert {c.form for c in states} == {{"full": 1, "tokens": 2}[form]}
+    assert any(c.rows for c in states) == (form == "full")
+
+
+def test_replay_of_what_was_erased(made, tmp_path):
+    store = copy_of(made.sealed, tmp_path / "s")
+    owner = sw.read_sidecar(sidecar_of(store))[11][1]
+    sov.succeed("log", store, "--erase", "--sequence", f"{owner:016X}")
+    each, total = replay(store, made.model, code=3)
+    assert (total["same"], total["not_checkable"], total["different"]) == (23, 1, 0)
+    found = each[f"{owner:016x}"]
+    assert found["result"] == "not checkable" and found["error"]["code"] == "SOV_ERR_UNSUPPORTED"
+    message = found["error"]["message"]
+    assert "salt, texts and tokens" in message and "erased" in message
+    text = sov.call("replay", store, "-m", made.model)
+    assert text.returncode == 3 and message.encode() in text.stdout
+    (store / "sidecar").unlink()
+    each, total = replay(store, made.model, code=3)
+    assert total["not_checkable"] == 24 and all("missing" in s["error"]["message"] for s in each.values())
+
+
+@pytest.mark.parametrize("where", ["first", "64", "last of all"])
+def test_a_forged_token_is_found(made, tmp_path, where):
+    """A token changed in every opening, and all commitments, events, receipts and hashes recomputed."""
+    ends = [sw.read_checkpoint(r.payload) for r in opened_records(made.sealed) if r.kind == sw.FINISH]
+    n, owner = max((len(c.tokens) - c.n_prompt, c.sequence) for c in ends)
+    index = {"first": 0, "64": 64, "last of all": n - 1}[where]
+    writer = sw.forge(log_of(made.sealed), lambda states: (owner, index), lambda token: (token + 1) % 256,
+                      sidecar_of(made.sealed))
+    folder = writer.write(tmp_path / "forged")
+    n_all = len(sw.read_sidecar(sidecar_of(made.sealed)))
+    assert told(folder) == ((0, n_all, n_all),) * 2  # hashes cannot tell
+    each, total = replay(folder, made.model, code=4)
+    assert (total["same"], total["different"]) == (23, 1)
+    found = each[f"{owner:016x}"]["difference"]
+    assert found["place"] == "token" and found["generated"] == index + 1
+    assert found["recorded"] == (found["computed"] + 1) % 256
+    end = next(c for c in ends if c.sequence == owner)
+    assert found["computed"] == end.tokens[end.n_prompt + index]
+
+
+def test_an_opening_that_was_not_committed_to(made, tmp_path):
+    """Changed in the sidecar alone, with the entry's own hashes right: nobody takes it for what it is
+    not. Under another salt in a store forged whole: different."""
+    store = copy_of(made.sealed, tmp_path / "s")
+    entries = sw.read_sidecar(sidecar_of(store))
+    at, owner, opened = entries[7]
+    other = opened[:-1] + bytes([opened[-1] ^ 1])
+    honest, forged = sw.sidecar_entry(owner, opened), sw.sidecar_entry(owner, other)
+    swapped = forged[:32] + honest[32:64] + sw.digest(honest[:64])[:8] + other  # the right digest
+    for entry in (forged, swapped):
+        data = sidecar_of(made.sealed)
+        (store / "sidecar").write_bytes(data[:at] + entry + data[at + len(entry):])
+        each, total = replay(store, made.model, code=3)
+        assert (total["same"], total["not_checkable"]) == (23, 1)
+        assert each[f"{owner:016x}"]["result"] == "not checkable"
+    assert "changed or damaged" in each[f"{owner:016x}"]["error"]["message"]
+    records = opened_records(made.sealed)
+    last = next(r for r in records if r.kind == sw.FINISH)
+    last.salt = bytes(range(32))
+    sidecar = sw.seal(records)
+    writer = sw.write_records(records)
+    writer.sidecar = sidecar
+    each, total = replay(writer.write(tmp_path / "forged"), made.model, code=4)
+    assert (total["same"], total["different"]) == (23, 1)
+    assert each[f"{last.owner:016x}"]["result"] == "different"
+
+
+# --- resume ---
+
+class SealedCase(Case):
+    """A batch recorded by commitments, and what comes of it without interruption."""
+
+    def __init__(self, model, folder, lines, *options):
+        self.model, self.folder, self.options = model, folder, ("--record", "digest", *options)
+        self.requests, self.n = write_lines(folder / "requests.jsonl", lines), len(lines)
+        begin = time.monotonic()
+        assert self.batch(folder / "whole").wait(TIMEOUT) == 0
+        self.seconds = time.monotonic() - begin
+        self.answers = answers(folder / "whole.jsonl")
+        self.contents = contents(folder / "whole")
+
+    def check(self, base):
+        """The same as without interruption but for the salts, which are one for each sequence; what
+        was told before stands."""
+        resumed = base.with_name(base.name + ".resumed")
+        assert answers(resumed) == self.answers
+        assert contents(base) == self.contents
+        acknowledged = base.with_name(base.name + ".jsonl").read_bytes().split(b"\n")[:-1]
+        assert set(acknowledged) <= set(resumed.read_bytes().split(b"\n"))
+        sov.succeed("events", f"{base}.spool")
+        check_events(base, self.n)
+        n = len(own_records(sw.read_records(log_of(base))))
+        assert told(base) == ((0, n, n),) * 2
+        assert json.loads(sov.succeed("verify", base, "--json").stdout)["available"] == 0
+        _, total = replay(base, self.model, "-t", "1")
+        assert total["same"] == self.n
+
+
+def contents(store):
+    """Requests, checkpoints and ends in clear, without what is a function of the salt, of which each
+    sequence has one. What a machine going down leaves besides are suspensions."""
+    found, salts = {}, {}
+    for key, r in by_place(opened_records(store)).items():
+        assert r.salt is not None and salts.setdefault(r.owner, r.salt) == r.salt
+        if r.kind == sw.REQUEST:
+            found[key] = read_request(r.payload)
+        elif sw.read_checkpoint(r.payload).kind != 2:
+            found[key] = without_chain(r.payload)
+    assert len(set(salts.values())) == len(salts)
+    return found
+
+
+@pytest.fixture(scope="module")
+def case(small, tmp_path_factory):
+    lines = [line for line in some_lines() if "logprobs" not in line]
+    return SealedCase(small, tmp_path_factory.mktemp("digest"), lines, "-t", "1")
+
+
+def test_killed_and_resumed_again_and_again(case, tmp_path):
+    rng = random.Random(SEED)
+    n_kills, n_runs, run = 0, 50 if sov.FULL else 3, 0
+    while run < n_runs or (n_kills < n_runs // 2 and run < 4 * n_runs):
+        n_kills += one_run(case, tmp_path / f"run{run}", rng, (0.5, 1.0, 0.25)[run % 3])
+        run += 1
+    print(f"seed {SEED}: {run} runs, {n_kills} kills, {case.seconds:.2f} s without")
+    assert n_kills > 0
+
+
+def start_and_kill(model, base, requests_file, n_events, *options):
+    """A batch killed when its spool has grown by so many events (of 157 bytes and more)."""
+    spool = base.with_name(base.name + ".spool")
+    before = spool.stat().st_size if spool.exists() else 0
+    process = subprocess.Popen([sov.SOV, "batch", "-m", model, requests_file, "--store", base, "-o",
+                                f"{base}.jsonl", "--events", spool, "-t", "1", *options],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while process.poll() is None and not (spool.exists() and
+                                          spool.stat().st_size >= before + 157 * n_events):
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+
+
+def states_of(store):
+    return {int(s["sequence"], 16): s["state"] for s in
+            map(json.loads, sov.succeed("log", store, "--json").stdout.splitlines())}
+
+
+@pytest.fixture(scope="module")
+def interrupted(case, tmp_path_factory):
+    """A store with something left to do, and something done. Tests copy it."""
+    base = tmp_path_factory.mktemp("digest") / "s"
+    start_and_kill(case.model, base, case.requests, 3000, "--record", "digest")
+    states = states_of(base)
+    if len(states) != case.n or "interrupted" not in states.values():
+        pytest.skip("this machine is too uneven: the run had ended, or had hardly begun")
+    return base
+
+
+def copy_with_spool(base, folder):
+    store = copy_of(base, folder)
+    shutil.copy(f"{base}.spool", f"{folder}.spool")
+    shutil.copy(f"{base}.jsonl", f"{folder}.jsonl")
+    return store
+
+
+def test_a_sealed_session_between_two_in_clear(small, tmp_path):
+    """Each of the three was killed; one resumption finishes them."""
+    base, whole = tmp_path / "s", tmp_path / "whole"
+    every = []
+    for i, options in enumerate([(), ("--record", "digest"), ()]):
+        lines = [dict(line, id=f"{i}{line['id']}") for line in some_lines(8, 190)
+                 if "logprobs" not in line]
+        every += lines
+        start_and_kill(small, base, write_lines(tmp_path / f"r{i}", lines), 500, *options)
+    batch(small, whole, write_lines(tmp_path / "all", every))
+    assert list(states_of(base).values()).count("interrupted") > 0
+    sov.succeed("resume", base, "-m", small, "-t", "1", "-o", f"{base}.resumed", "--events",
+                f"{base}.spool")
+    assert answers(tmp_path / "s.resumed") == answers(tmp_path / "whole.jsonl")
+    sov.succeed("events", f"{base}.spool")
+    assert replay(base, small)[1]["same"] == len(every)
+    clear, mixed = by_place(sw.read_records(log_of(whole))), by_place(opened_records(base))
+    assert mixed.keys() == clear.keys()
+    sealed = {sequence for _, sequence, _ in sw.read_sidecar(sidecar_of(base))}
+    assert len(sealed) == len(every) // 3
+    for key, r in mixed.items():
+        assert (r.salt is not None) == (r.owner in sealed)
+        if r.kind == sw.REQUEST:
+            asked, wanted = read_request(r.payload), read_request(clear[key].payload)
+            assert asked["line"] == wanted["line"] and asked["tokens"] == wanted["tokens"]
+        else:
+            assert without_chain(r.payload) == without_chain(clear[key].payload)
+            assert r.salt is not None or r.payload == clear[key].payload
+    versions = {(e.sequence in sealed, e.version) for e in read_spool(spool_of(base))}
+    assert versions == {(True, 2), (False, 1)}
+
+
+def lacking(store, wanted):
+    """A sidecar without the openings that wanted(sequence, opening) chooses."""
+    return b"".join(sw.sidecar_entry(sequence, opened) for _, sequence, opened in
+                    sw.read_sidecar(sidecar_of(store)) if not wanted(sequence, opened))
+
+
+def last_opening(store, owner):
+    """Of the last record of a sequence."""
+    r = [r for r in own_records(opened_records(store)) if r.owner == owner][-1]
+    return sw.opening(r.salt, r.payload)
+
+
+@pytest.mark.parametrize("what", ["erased", "without its last checkpoint", "without its request"])
+def test_resuming_without_the_openings_of_one(case, interrupted, tmp_path, what):
+    store = copy_with_spool(interrupted, tmp_path / "s")
+    owner = next(owner for owner, state in states_of(store).items() if state == "interrupted")
+    last = last_opening(store, owner)
+    if what == "erased":
+        sov.succeed("log", store, "--erase", "--sequence", f"{owner:016x}")
+    elif what == "without its request":
+        (store / "sidecar").write_bytes(lacking(store, lambda sequence, opened: sequence == owner and
+                                                opened[48:64] == b"sov-rtx reqst v1"))
+    else:
+        (store / "sidecar").write_bytes(lacking(store, lambda _, opened: opened == last))
+    said = []
+    for k in range(2):
+        done = sov.call("resume", store, "-m", case.model, "-t", "1", "-o", f"{store}.resumed", "--events",
+                        f"{store}.spool")
+        assert done.returncode == 3, done.stderr.decode()
+        said.append([line for line in done.stderr.decode().splitlines() if "sequence " in line])
+        assert [f"{owner:016x}" in line and "sidecar" in line for line in said[k]] == [True]
+        found = answers(tmp_path / "s.resumed")
+        missing = case.answers.keys() - found.keys()
+        assert len(missing) == 1 and found.items() <= case.answers.items()
+        report = json.loads(sov.succeed("verify", store, "--json").stdout)
+        assert report["available"] == 1  # still the sequence's own, for whoever has the openings
+        sov.succeed("events", f"{store}.spool")
+    assert said[0] == said[1]
+    # Whoever has them finishes it.
+    (store / "sidecar").write_bytes(sidecar_of(store) + lacking(interrupted, lambda s, _: s != owner))
+    sov.succeed("resume", store, "-m", case.model, "-t", "1", "-o", f"{store}.resumed", "--events",
+                f"{store}.spool")
+    case.check(store)
+
+
+def test_an_earlier_checkpoint_that_is_missing(case, interrupted, tmp_path):
+    """Whoever is to fill a spool from the record needs it, and leaves no gap; without a spool nobody
+    needs it."""
+    store = copy_with_spool(interrupted, tmp_path / "s")
+    states, by_owner = states_of(store), {}
+    for r in own_records(opened_records(store)):
+        by_owner.setdefault(r.owner, []).append(r)
+    owner = next(o for o, rs in by_owner.items() if states[o] == "interrupted" and len(rs) > 3)
+    wanted = sw.opening(by_owner[owner][-2].salt, by_owner[owner][-2].payload)
+    (store / "sidecar").write_bytes(lacking(store, lambda _, opened: opened == wanted))
+    spool = tmp_path / "s.spool"
+    spool.write_bytes(spool.read_bytes()[:16])  # lost
+    done = sov.call("resume", store, "-m", case.model, "-t", "1", "--events", spool)
+    assert done.returncode == 3 and f"sequence {owner:016x}".encode() in done.stderr, done.stderr
+    sov.succeed("events", spool)
+    assert json.loads(sov.succeed("verify", store, "--json").stdout)["available"] == 1
+    done = sov.succeed("resume", store, "-m", case.model, "-t", "1", "-o", f"{store}.resumed")
+    assert answers(tmp_path / "s.resumed") == case.answers
+    # All have ended now: the events of one cannot be told.
+    done = sov.call("resume", store, "-m", case.model, "-t", "1", "--events", spool)
+    assert done.returncode == 3 and f"sequence {owner:016x}".encode() in done.stderr, done.stderr
+    sov.succeed("events", spool)
