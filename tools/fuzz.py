@@ -248,6 +248,8 @@ CLI_SEEDS = [
      '{"prompt":"abc","max_tokens":2}}\n'),
     ("run -m m -p hello -n 70 --ignore-eos -c 100 --store d --checkpoint full", ""),
     ("run -m s -p hello -n 3 --no-record --checkpoint tokens", ""),
+    ("run -m m -p hello -n 66 --ignore-eos -c 100 --store d --record digest", ""),
+    ("log d --erase --sequence 0000000000000001", ""), ("log d --erase --json", ""),
     ("batch -m m t --store d/e -c 64", '{"id":1,"prompt":"a","max_tokens":3}\n{"id":1}\n'),
     ("events t", "sov-rtx spool v1"), ("events t --json --from 1", "sov-rtx spool v1"),
     ("inspect m", ""), ("inspect s --json --tensors -c 100", ""), ("inspect -m t", "GGUF"),
