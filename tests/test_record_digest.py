@@ -741,3 +741,86 @@ def test_an_earlier_checkpoint_that_is_missing(case, interrupted, tmp_path):
     done = sov.call("resume", store, "-m", case.model, "-t", "1", "--events", spool)
     assert done.returncode == 3 and f"sequence {owner:016x}".encode() in done.stderr, done.stderr
     sov.succeed("events", spool)
+
+
+# --- damage to the sidecar ---
+
+def replay_of_damaged(store, model, touched):
+    """Sequences that were not touched are the same, the others not checkable, and none different."""
+    owners = {r.owner for r in own_records(sw.read_records(log_of(store)))}
+    each, total = replay(store, model, "-t", "1", code=3 if touched else 0)
+    assert total["different"] == 0
+    results = {int(owner, 16): s["result"] for owner, s in each.items()}
+    assert results == {owner: "not checkable" if owner in touched else "same" for owner in owners}
+
+
+def test_every_byte_of_a_sidecar_flipped(tiny, tmp_path):
+    """An entry is lost with any of its bytes, and nothing else is. Replay of some; of all in the long
+    form."""
+    rng, store, data = random.Random(SEED), copy_of(tiny, tmp_path / "s"), sidecar_of(tiny)
+    entries = sw.read_sidecar(data)
+    assert len(entries) == 6 and len(data) < 4000
+    model = tiny.parent / "model.gguf"
+    small_model(model)
+    owner_at = [sequence for _, sequence, opened in entries for _ in range(sw.ENTRY_HEAD + len(opened))]
+    replayed = range(len(data)) if sov.FULL else rng.sample(range(len(data)), 60)
+    heads = [at + i for at, _, _ in entries for i in (0, 15, 16, 17, 23, 24, 31, 32, 63, 64, 71)]
+    for at in range(len(data)):
+        if not (sov.FULL or at % 4 == 0 or at in replayed or at in heads):
+            continue
+        changed = bytearray(data)
+        changed[at] ^= 1 << rng.randrange(8)
+        (store / "sidecar").write_bytes(changed)
+        assert told(store) == ((0, 6, 5),) * 2, at
+        if at in replayed:
+            replay_of_damaged(store, model, {owner_at[at]})
+
+
+def test_a_sidecar_cut_anywhere(tiny, small, tmp_path):
+    store, data = copy_of(tiny, tmp_path / "s"), sidecar_of(tiny)
+    entries = sw.read_sidecar(data)
+    for n in range(0, len(data), 1 if sov.FULL else 97):
+        (store / "sidecar").write_bytes(data[:n])
+        lost = {sequence for at, sequence, opened in entries if at + sw.ENTRY_HEAD + len(opened) > n}
+        whole = sum(at + sw.ENTRY_HEAD + len(opened) <= n for at, _, opened in entries)
+        assert told(store) == ((0, 6, whole),) * 2
+        replay_of_damaged(store, small, lost)
+
+
+def test_a_sidecar_with_more_than_its_own(made, tiny, small, tmp_path):
+    """Garbage anywhere, what looks like entries, entries twice, in another order, of another store."""
+    rng, data, foreign = random.Random(SEED), sidecar_of(tiny), sidecar_of(made.sealed)
+    entries = [data[at:at + sw.ENTRY_HEAD + len(opened)] for at, _, opened in sw.read_sidecar(data)]
+    garbage = rng.randbytes(5000)
+    endless = sw.ENTRY + sw.u64(2**63, 1) + bytes(32)
+    endless += sw.digest(endless)[:8]
+    store = copy_of(tiny, tmp_path / "s")
+    for changed in (data + garbage, garbage + data, garbage.join(entries), data + data[:-1], data + data,
+                    b"".join(entries[::-1]), foreign + data, data + foreign,
+                    sw.ENTRY.join(entries), sw.ENTRY * 3 + data, entries[0][:60] + data,
+                    data + endless, data + entries[0][:80],
+                    sw.sidecar_entry(9, sw.opening(sw.ZEROS, data[:500])) + data):
+        (store / "sidecar").write_bytes(changed)
+        assert told(store) == ((0, 6, 6),) * 2
+        replay_of_damaged(store, small, set())
+    (store / "sidecar").write_bytes(foreign)
+    assert told(store) == ((0, 6, 0),) * 2
+    replay_of_damaged(store, small, {sequence for _, sequence, _ in sw.read_sidecar(data)})
+
+
+def test_a_head_that_leads_beyond_the_end(tiny, small, tmp_path):
+    """In the text of a prompt, found where the entry's own head is damaged: what stands behind is
+    found, and stays when more is appended."""
+    endless = sw.ENTRY + sw.u64(2**63, 1) + bytes(32)
+    endless += sw.digest(endless)[:8]
+    data = sidecar_of(tiny)
+    damaged = bytearray(sw.sidecar_entry(7, sw.opening(sw.ZEROS, endless + b"more of the prompt")))
+    damaged[3] ^= 1
+    store = copy_of(tiny, tmp_path / "s")
+    for changed in (bytes(damaged) + data, data[:0] + endless + data):
+        (store / "sidecar").write_bytes(changed)
+        assert told(store)[0] == (0, 6, 6)
+        replay_of_damaged(store, small, set())
+        sov.succeed("run", "-m", small, "-p", "x", "-n", "1", "--record", "digest", "--store", store)
+        assert told(store)[0] == (0, 9, 9)
+        shutil.copy(tiny / "log", store / "log")
