@@ -164,9 +164,16 @@ static enum sov_status open_again(struct sidecar_writer *writer, struct sov_faul
     return status;
 }
 
+// Faults of an open file do not say which one.
+static enum sov_status name_fault(const struct sov_fault *inner, struct sov_fault *fault) {
+    if (inner->status == SOV_OK) return SOV_OK;
+    return fault_set(fault, inner->status, "sidecar: %s", inner->message);
+}
+
 enum sov_status sidecar_append(struct sidecar_writer *writer, u64 sequence_id, struct str opening,
                                struct sov_fault *fault) {
     const struct rowm_disk *disk = writer->disk;
+    struct sov_fault inner = {0};
     enum sov_status status = SOV_OK;
     if (!writer->is_open) {
         bool is_new = disk->is_missing(disk->context, SIDECAR_NAME);
@@ -181,20 +188,21 @@ enum sov_status sidecar_append(struct sidecar_writer *writer, u64 sequence_id, s
     write_head(&entry, head);
     writer->is_dirty = true;
     status = disk->write_at(disk->context, writer->file, writer->end,
-                            (struct str){head, sizeof head}, fault);
+                            (struct str){head, sizeof head}, &inner);
     if (status == SOV_OK) {
         status =
-            disk->write_at(disk->context, writer->file, writer->end + sizeof head, opening, fault);
+            disk->write_at(disk->context, writer->file, writer->end + sizeof head, opening, &inner);
     }
     if (status == SOV_OK) writer->end += sizeof head + opening.len;
-    return status;
+    return name_fault(&inner, fault);
 }
 
 enum sov_status sidecar_sync(struct sidecar_writer *writer, struct sov_fault *fault) {
     if (!writer->is_dirty) return SOV_OK;
-    enum sov_status status = writer->disk->sync(writer->disk->context, writer->file, fault);
+    struct sov_fault inner = {0};
+    enum sov_status status = writer->disk->sync(writer->disk->context, writer->file, &inner);
     writer->is_dirty = status != SOV_OK;
-    return status;
+    return name_fault(&inner, fault);
 }
 
 void sidecar_writer_close(struct sidecar_writer *writer) {
