@@ -44,7 +44,7 @@ struct resume {
     struct store_sequences all;
     struct session session;
     struct spool *spool; // or NULL
-    bool spool_failed;
+    bool spool_failed, is_spool_filled;
     struct resumed *resumed; // [n_resumed]
     u64 n_resumed, n_finished, n_failed, n_tokens;
     bool has_contradiction;    // what was computed again is not what was recorded
@@ -158,7 +158,8 @@ static enum sov_status read_once(struct resume *x, const struct resumed *r,
     return store_payload_open(&x->view, r->sequence->last, n, payload, fault);
 }
 
-// The request can be read, and where it is sealed the checkpoint too; nothing is consumed yet.
+// The request can be read, and where it is sealed the checkpoint too, and those before it if its
+// events are wanted; nothing is consumed yet.
 static enum sov_status look_at(struct resume *x, const struct store_sequence *q, struct resumed *r,
                                struct sov_fault *fault) {
     struct store_request request;
@@ -167,10 +168,11 @@ static enum sov_status look_at(struct resume *x, const struct store_sequence *q,
     if (status != SOV_OK) return status;
     *r = (struct resumed){.sequence = q, .context = request.said.context};
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
-    if (request.payload.is_sealed) {
-        status = store_payload_read(&x->view, q->last, &checkpoint, fault);
-        store_payload_free(&checkpoint);
+    u64 first = !request.payload.is_sealed ? ROWM_NONE : x->spool != NULL ? q->first : q->last;
+    for (u64 i = first; i != ROWM_NONE && status == SOV_OK; i = x->all.next[i]) {
+        status = store_payload_read(&x->view, i, &checkpoint, fault);
     }
+    store_payload_free(&checkpoint);
     store_request_close(&request);
     return status;
 }
@@ -202,17 +204,30 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     return SOV_OK;
 }
 
+// Whether a sequence's line can be made. If not, that is told then.
+static bool has_answer(struct store_view *view, const struct store_sequence *q) {
+    struct store_payload payload = {.memory = NULL};
+    struct sov_fault ignored = {0};
+    bool has = store_payload_read(view, q->request, &payload, &ignored) == SOV_OK &&
+               store_payload_read(view, q->finish, &payload, &ignored) == SOV_OK;
+    store_payload_free(&payload);
+    return has;
+}
+
 // What was recorded may have been killed before its events were in the spool: they follow from the
 // record. Before anything runs, so that each sequence's events stand in their order.
 static enum sov_status fill_spool(struct resume *x, struct store_view *view,
                                   const struct store_sequences *all, struct sov_fault *fault) {
-    if (x->spool == NULL) return SOV_OK;
+    if (x->spool == NULL || x->is_spool_filled) return SOV_OK;
+    x->is_spool_filled = true;
     enum sov_status status = SOV_OK;
     for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
+        const struct store_sequence *q = &all->items[i];
         struct sov_fault inner = {0};
-        status = store_events_put(view, all, &all->items[i], x->spool, &inner);
-        // What was erased is told of once, by whoever needs its tokens.
-        if (status == SOV_OK || status == SOV_ERR_UNSUPPORTED) {
+        status = store_events_put(view, all, q, x->spool, &inner);
+        if (status == SOV_OK) continue;
+        if (status == SOV_ERR_UNSUPPORTED) { // told of once: `collect` has, or the answers will
+            if (q->finish != ROWM_NONE && has_answer(view, q)) note_erased(x, q, &inner);
             status = SOV_OK;
             continue;
         }
@@ -459,7 +474,7 @@ static enum sov_status put_answers(struct resume *x, struct output *out, u64 *n_
     if (status != SOV_OK) return status;
     *head = view.report.head;
     status = store_sequences_read(view.snapshot, &all, fault);
-    if (status == SOV_OK && x->n_resumed == 0) status = fill_spool(x, &view, &all, fault);
+    if (status == SOV_OK) status = fill_spool(x, &view, &all, fault);
     struct session session = {0};
     if (status == SOV_OK) status = session_open(&session, &model, SESSION_VOCABULARY, fault);
     if (status == SOV_OK) {
