@@ -52,8 +52,8 @@ static const char *place_name(enum replay_place place) {
 // What may have brought a difference about. The model is known to be the same: its digest is.
 static const char *likely_cause(const struct replay_run *x, const struct replay_difference *d) {
     if (d->place == PLACE_TEXT) {
-        return "the text was changed, or the tokens and all that follows from them were; or another "
-               "version of this program made tokens of it";
+        return "the text was changed, or the tokens were with all that follows from them; or "
+               "another version of this program made tokens of it";
     }
     if (x->has_other_contract) {
         return "another numeric profile: a session of this store was recorded under another "
