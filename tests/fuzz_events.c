@@ -5,6 +5,7 @@
 //   first byte: 1  each piece of 165 bytes behind the tag becomes a frame with a right checksum
 //               2  and its event gets a right tag and digest
 //               4  and its fields become those of an event that may be
+//               8  pieces of 197 bytes: sealed events
 //   the rest:   the file, behind the tag when one of these is set
 //
 // What the reader gives out stands in the file byte for byte. The writer takes the same files as
@@ -47,11 +48,12 @@ static u64 file_bytes(void) { return (u64)lseek(world.descriptor, 0, SEEK_END); 
 // --- repairs ---
 
 // Numbers and states that fit each other, chosen by the bytes that are there.
-static void repair_fields(u8 *event) {
+static void repair_fields(u8 *event, u8 flags) {
     u32 type = EVENT_ADMITTED + event[20] % 3, count = event[31] % 4;
     if (type == EVENT_ADMITTED) count = 0;
     if (type == EVENT_TOKEN) count++;
-    store_u32(event + 16, EVENT_VERSION);
+    bool is_sealed = (flags & 8) != 0;
+    store_u32(event + 16, is_sealed ? EVENT_VERSION_SEALED : EVENT_VERSION);
     event[20] = (u8)type;
     store_u64(event + 21, event[21] % 3);
     event[29] = type == EVENT_ADMITTED ? SEQUENCE_IDLE : SEQUENCE_GENERATE;
@@ -59,31 +61,39 @@ static void repair_fields(u8 *event) {
                 : type == EVENT_FINISHED ? SEQUENCE_IDLE
                                          : SEQUENCE_GENERATE;
     store_u32(event + 31, count);
-    if (type != EVENT_TOKEN) store_u32(event + 35, EVENT_NO_TOKEN);
-    if (type == EVENT_TOKEN) event[38] = 0;
+    if (type != EVENT_TOKEN || is_sealed) store_u32(event + 35, EVENT_NO_TOKEN);
+    if (type == EVENT_TOKEN && !is_sealed) event[38] = 0;
+    if (is_sealed && type == EVENT_TOKEN) event[EVENT_HASHED_BYTES] |= 1;
+    if (is_sealed && type != EVENT_TOKEN) memset(event + EVENT_HASHED_BYTES, 0, SHA256_BYTES);
     event[39] = type == EVENT_FINISHED ? (u8)(1 + event[39] % 5) : 0;
     event[40] = type == EVENT_TOKEN ? event[40] & 1 : 0;
     if (event[40] == 0) memset(event + 41, 0, SHA256_BYTES);
     store_u64(event + 73, type == EVENT_FINISHED ? (u64)count + 1 : count);
 }
 
+static usize frame_bytes(u8 flags) {
+    return (flags & 8) != 0 ? SPOOL_FRAME_BYTES_MAX : SPOOL_FRAME_BYTES;
+}
+
 static void repair_frame(u8 *frame, u8 flags) {
     u8 *event = frame + 12;
-    store_u32(frame, SPOOL_FRAME_BYTES - 12);
-    if ((flags & 4) != 0) repair_fields(event);
+    usize bytes = frame_bytes(flags), n_hashed = bytes - 20 - SHA256_BYTES;
+    store_u32(frame, (u32)bytes - 12);
+    if ((flags & 4) != 0) repair_fields(event, flags);
     if ((flags & 6) != 0) {
         memcpy(event, EVENT_TAG, EVENT_TAG_BYTES);
-        struct sha256_digest digest = sha256_of((struct str){event, EVENT_HASHED_BYTES});
-        memcpy(event + EVENT_HASHED_BYTES, digest.bytes, SHA256_BYTES);
+        struct sha256_digest digest = sha256_of((struct str){event, n_hashed});
+        memcpy(event + n_hashed, digest.bytes, SHA256_BYTES);
     }
-    struct sha256_digest sum = sha256_of((struct str){frame, SPOOL_FRAME_BYTES - 8});
-    memcpy(frame + SPOOL_FRAME_BYTES - 8, sum.bytes, 8);
+    struct sha256_digest sum = sha256_of((struct str){frame, bytes - 8});
+    memcpy(frame + bytes - 8, sum.bytes, 8);
 }
 
 static usize repair(u8 *out, const u8 *data, usize bytes, u8 flags) {
     memcpy(out, "sov-rtx spool v1", SPOOL_TAG_BYTES);
     memcpy(out + SPOOL_TAG_BYTES, data, bytes);
-    for (usize at = 0; at + SPOOL_FRAME_BYTES <= bytes; at += SPOOL_FRAME_BYTES) {
+    usize frame = frame_bytes(flags);
+    for (usize at = 0; at + frame <= bytes; at += frame) {
         repair_frame(out + SPOOL_TAG_BYTES + at, flags);
     }
     return SPOOL_TAG_BYTES + bytes;
@@ -107,10 +117,11 @@ static enum sov_status read_all(u32 *n, u64 *tail, struct sov_fault *fault) {
             assert(status != SOV_OK || (found == SPOOL_TAIL) == (*tail > 0));
             break;
         }
-        u8 there[EVENT_BYTES], again[EVENT_BYTES];
-        ssize_t got = pread(world.descriptor, there, sizeof there, (off_t)offset + 12);
+        u8 there[EVENT_BYTES_MAX], again[EVENT_BYTES_MAX];
+        usize event = event_bytes(&record.event);
+        ssize_t got = pread(world.descriptor, there, event, (off_t)offset + 12);
         event_write(&record.event, again);
-        assert(got == EVENT_BYTES && memcmp(there, again, sizeof there) == 0);
+        assert(got == (ssize_t)event && memcmp(there, again, event) == 0);
         assert(record.position == *n && *n < EVENTS_MAX);
         struct sov_fault ignored = {0};
         enum sov_status chained = spool_chains_check(&chains, &record, &ignored);
@@ -142,7 +153,7 @@ static void go_on(u32 n) {
     }
     struct event_chain chain;
     struct sha256_digest origin = sha256_of(STR("fuzz"));
-    event_chain_begin(&chain, 0xf00d, &origin);
+    event_chain_begin(&chain, 0xf00d, &origin, n % 2 == 0 ? NULL : &origin);
     struct sov_event event = {
         .type = EVENT_ADMITTED, .new_state = SEQUENCE_PREFILL, .sampled_token_id = EVENT_NO_TOKEN};
     event_seal(&chain, &event);
@@ -153,9 +164,9 @@ static void go_on(u32 n) {
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
-    static u8 file[SPOOL_TAG_BYTES + EVENTS_MAX * SPOOL_FRAME_BYTES];
+    static u8 file[SPOOL_TAG_BYTES + EVENTS_MAX * SPOOL_FRAME_BYTES_MAX];
     if (bytes < 1 || bytes - 1 > (EVENTS_MAX - 1) * SPOOL_FRAME_BYTES) return 0;
-    u8 flags = data[0] & 7;
+    u8 flags = data[0] & 15;
     if (flags != 0) {
         usize n = repair(file, data + 1, bytes - 1, flags);
         set_file(file, n);
@@ -180,7 +191,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
         read = read_all(&n_after, &tail_after, &fault);
         assert(read == SOV_OK && n_after == n + 1 && tail_after == 0);
         usize head = SPOOL_TAG_BYTES;
-        assert(file_bytes() == MAX(before - tail, (u64)head) + SPOOL_FRAME_BYTES);
+        u64 added = n % 2 == 0 ? SPOOL_FRAME_BYTES : SPOOL_FRAME_BYTES_MAX;
+        assert(file_bytes() == MAX(before - tail, (u64)head) + added);
     } else {
         assert(read != SOV_OK || twice);
         assert(file_bytes() == before); // what is refused is left as it is

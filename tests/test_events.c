@@ -4,6 +4,7 @@
 // a spool slowly, for tests/test_events.py to follow.
 #include "engine/spool.h"
 #include "freestanding/mem.h"
+#include "record/sealed.h"
 #include "test.h"
 
 #define SEED 20262
@@ -52,7 +53,7 @@ static struct event_chain chain_of(u64 sequence_id, u64 salt) {
     store_u64(bytes, sequence_id);
     store_u64(bytes + 8, salt);
     struct sha256_digest origin = sha256_of((struct str){bytes, sizeof bytes});
-    event_chain_begin(&chain, sequence_id, &origin);
+    event_chain_begin(&chain, sequence_id, &origin, NULL);
     return chain;
 }
 
@@ -67,7 +68,7 @@ static void expect_digest(int line, const struct sha256_digest *digest, const ch
 static void digests_are_those_of_another_program(void) {
     struct sha256_digest origin = sha256_of(STR("origin"));
     struct event_chain chain;
-    event_chain_begin(&chain, SEQUENCE, &origin);
+    event_chain_begin(&chain, SEQUENCE, &origin, NULL);
     struct sov_event event = admitted();
     event_seal(&chain, &event);
     CHECK(event.number == 0 && event.version == EVENT_VERSION && event.sequence_id == SEQUENCE);
@@ -87,26 +88,88 @@ static void digests_are_those_of_another_program(void) {
     CHECK(sha256_equal(&chain.digest, &event.transition_digest) && chain.next_number == 3);
 }
 
+// Sealed, with the salt of the text "salt". Also made with Python's hashlib and struct.
+static void sealed_digests_are_those_of_another_program(void) {
+    struct sha256_digest salt = sha256_of(STR("salt")), origin = sha256_of(STR("origin"));
+    origin = sealed_origin(&salt, &origin);
+    expect_digest(__LINE__, &origin,
+                  "8f07678f9eb0c1dd6ea4d2731a949973c99d020b4156d72fb65ca8acfb1e432d");
+    struct event_chain chain;
+    event_chain_begin(&chain, SEQUENCE, &origin, &salt);
+    struct sov_event event = admitted();
+    event_seal(&chain, &event);
+    CHECK(event.version == EVENT_VERSION_SEALED);
+    expect_digest(__LINE__, &event.transition_digest,
+                  "d32e87a259be100e1c685ed46c57f79dc387622bd8f8f3643d07ab4918258e3a");
+    event = token_event(1, 77);
+    event.has_receipt = true;
+    event.checkpoint_receipt_hash = sha256_of(STR("receipt"));
+    event_seal(&chain, &event);
+    expect_digest(__LINE__, &event.token_commitment,
+                  "82bf9c2c0b74093b32f5667779f9dd9e334f5e115036f5bc33fe2531791ab39e");
+    expect_digest(__LINE__, &event.transition_digest,
+                  "76913c629e128a5b18aba684a23d2925d0f6d3518556362ff9245c14a9571909");
+    event = finished(1, FINISH_STOP);
+    event_seal(&chain, &event);
+    expect_digest(__LINE__, &event.transition_digest,
+                  "ad7ae7dd25ed6b61499fe758bcf6c079fcb2b562483bb1b380c20cb0ec9ae5b3");
+}
+
+static void check_event(const struct sov_event *event, bool is_sealed) {
+    u8 bytes[EVENT_BYTES_MAX], again[EVENT_BYTES_MAX];
+    struct sov_event back;
+    struct sov_fault fault = {0};
+    usize n = event_bytes(event);
+    CHECK(n == (is_sealed ? EVENT_SEALED_BYTES : EVENT_BYTES));
+    event_write(event, bytes);
+    struct str text = {bytes, n};
+    CHECK(event_read(text, &back, &fault) == SOV_OK && event_bytes(&back) == n);
+    event_write(&back, again);
+    CHECK(memcmp(bytes, again, n) == 0);
+    CHECK(back.type == event->type);
+    CHECK(back.sampled_token_id == (is_sealed ? EVENT_NO_TOKEN : event->sampled_token_id));
+    // No bit can change unnoticed, and no byte be missing or too many.
+    for (u32 bit = 0; bit < 8 * n; bit++) {
+        bytes[bit / 8] ^= (u8)(1u << bit % 8);
+        fault = (struct sov_fault){0};
+        CHECK_MSG(event_read(text, &back, &fault) == SOV_ERR_FORMAT, "bit %u", bit);
+        CHECK(fault.message[0] != 0);
+        bytes[bit / 8] ^= (u8)(1u << bit % 8);
+    }
+    for (usize other = 0; other <= EVENT_BYTES_MAX; other++) {
+        if (other == n) continue;
+        fault = (struct sov_fault){0};
+        CHECK(event_read((struct str){bytes, other}, &back, &fault) == SOV_ERR_FORMAT);
+    }
+}
+
 static void events_are_read_as_they_were_written(void) {
-    struct event_chain chain = chain_of(7, 1);
-    for (u32 n = 0; n <= 6; n++) {
-        struct sov_event event = event_at(n, 5, 3), back;
-        event_seal(&chain, &event);
-        u8 bytes[EVENT_BYTES], again[EVENT_BYTES];
-        event_write(&event, bytes);
-        struct sov_fault fault = {0};
-        CHECK(event_read(bytes, &back, &fault) == SOV_OK);
-        event_write(&back, again);
-        CHECK(memcmp(bytes, again, sizeof bytes) == 0);
-        CHECK(back.type == event.type && back.sampled_token_id == event.sampled_token_id);
-        // No bit can change unnoticed.
-        for (u32 bit = 0; bit < 8 * EVENT_BYTES; bit++) {
-            bytes[bit / 8] ^= (u8)(1u << bit % 8);
-            fault = (struct sov_fault){0};
-            CHECK_MSG(event_read(bytes, &back, &fault) == SOV_ERR_FORMAT, "bit %u", bit);
-            CHECK(fault.message[0] != 0);
-            bytes[bit / 8] ^= (u8)(1u << bit % 8);
+    struct sha256_digest salt = sha256_of(STR("salt"));
+    for (u32 is_sealed = 0; is_sealed < 2; is_sealed++) {
+        struct event_chain chain = chain_of(7, 1);
+        if (is_sealed) event_chain_begin(&chain, 7, &chain.digest, &salt);
+        for (u32 n = 0; n <= 6; n++) {
+            struct sov_event event = event_at(n, 5, 3);
+            event_seal(&chain, &event);
+            check_event(&event, is_sealed != 0);
         }
+    }
+}
+
+// The same token at other places, and another token or salt, is another commitment.
+static void commitments_tell_nothing_of_each_other(void) {
+    struct sha256_digest salts[2] = {sha256_of(STR("salt")), sha256_of(STR("other"))}, seen[27];
+    u32 n = 0;
+    for (u32 s = 0; s < 2; s++) {
+        for (u64 number = 1; number <= 3; number++) {
+            for (u32 token = 0; token < 4; token++) {
+                seen[n++] = sealed_token(&salts[s], number, token);
+            }
+        }
+        seen[n++] = salts[s];
+    }
+    for (u32 i = 0; i < n; i++) {
+        for (u32 k = 0; k < i; k++) CHECK(!sha256_equal(&seen[i], &seen[k]));
     }
 }
 
@@ -119,6 +182,7 @@ static void contradictions_are_refused(void) {
     } rows[] = {
         {0, 0, 'S', "begins with"},
         {0, 16, 2, "version 2"},
+        {0, 16, 3, "version 3"},
         {0, 20, 0, "unknown type 0"},
         {0, 20, 4, "unknown type 4"},
         {0, 29, 6, "unknown values"},
@@ -151,13 +215,14 @@ static void contradictions_are_refused(void) {
             event = event_at(n, 1, 3);
             event_seal(&chain, &event);
         }
-        u8 bytes[EVENT_BYTES];
+        u8 bytes[EVENT_BYTES_MAX];
         event_write(&event, bytes);
         bytes[rows[i].offset] = rows[i].value;
         struct sha256_digest digest = sha256_of((struct str){bytes, EVENT_HASHED_BYTES});
         memcpy(bytes + EVENT_HASHED_BYTES, digest.bytes, SHA256_BYTES);
         struct sov_fault fault = {0};
-        CHECK_MSG(event_read(bytes, &event, &fault) == SOV_ERR_FORMAT, "row %u", i);
+        CHECK_MSG(event_read((struct str){bytes, EVENT_BYTES}, &event, &fault) == SOV_ERR_FORMAT,
+                  "row %u", i);
         bool found = false;
         struct str message = str_from_z(fault.message), part = str_from_z(rows[i].message);
         for (usize at = 0; at < message.len; at++) {
@@ -165,6 +230,34 @@ static void contradictions_are_refused(void) {
             found = found || str_starts_with(rest, part);
         }
         CHECK_MSG(found, "row %u: %s", i, fault.message);
+    }
+}
+
+// Of a sealed event: a token in clear, a commitment where there is no token, none where there is.
+static void sealed_contradictions_are_refused(void) {
+    static const struct {
+        u32 of, offset, n;
+        u8 value;
+    } rows[] = {{1, 35, 4, 7}, {0, 113, 32, 1}, {2, 113, 1, 1}, {1, 113, 32, 0}};
+    struct sha256_digest salt = sha256_of(STR("salt"));
+    for (u32 i = 0; i < COUNT_OF(rows); i++) {
+        struct event_chain chain;
+        event_chain_begin(&chain, 7, &salt, &salt);
+        struct sov_event event;
+        for (u32 n = 0; n <= rows[i].of; n++) {
+            event = event_at(n, 1, 3);
+            event_seal(&chain, &event);
+        }
+        u8 bytes[EVENT_BYTES_MAX];
+        event_write(&event, bytes);
+        memset(bytes + rows[i].offset, rows[i].value, rows[i].n);
+        const usize n_hashed = EVENT_SEALED_BYTES - SHA256_BYTES;
+        struct sha256_digest digest = sha256_of((struct str){bytes, n_hashed});
+        memcpy(bytes + n_hashed, digest.bytes, SHA256_BYTES);
+        struct sov_fault fault = {0};
+        struct str text = {bytes, EVENT_SEALED_BYTES};
+        CHECK_MSG(event_read(text, &event, &fault) == SOV_ERR_FORMAT, "row %u", i);
+        CHECK_MSG(str_starts_with(str_from_z(fault.message), STR("an event with a")), "row %u", i);
     }
 }
 
@@ -260,6 +353,52 @@ static enum sov_status read_all(u32 *n, enum spool_found *found, u64 *tail_bytes
     spool_chains_free(&chains);
     spool_reader_close(reader);
     return status;
+}
+
+// Two sequences in turn, one of them sealed: cut anywhere, read, and gone on with.
+static void sealed_events_share_a_spool(void) {
+    enum { N = 10 };
+    struct sha256_digest salt = sha256_of(STR("salt"));
+    struct event_chain chains[2] = {chain_of(1, 0), chain_of(2, 0)};
+    event_chain_begin(&chains[1], 2, &chains[1].digest, &salt);
+    struct sov_event events[N];
+    usize ends[N + 1] = {SPOOL_TAG_BYTES};
+    for (u32 i = 0; i < N; i++) {
+        events[i] = event_at(i / 2, 3, i % 2);
+        event_seal(&chains[i % 2], &events[i]);
+        ends[i + 1] = ends[i] + (i % 2 == 0 ? SPOOL_FRAME_BYTES : SPOOL_FRAME_BYTES_MAX);
+    }
+    struct spool *spool = new_spool();
+    struct sov_fault fault = {0};
+    write_file((struct str){NULL, 0});
+    CHECK(spool_open(spool, scratch, &fault) == SOV_OK);
+    for (u32 i = 0; i < N; i++) CHECK(spool_append(spool, &events[i], 1, &fault) == SOV_OK);
+    CHECK(spool_flush(spool, &fault) == SOV_OK);
+    spool_close(spool);
+    struct str whole = test_read_file(scratch);
+    CHECK(whole.len == ends[N]);
+    for (usize cut = ends[0]; cut <= whole.len; cut++) {
+        u32 n_kept = 0;
+        while (n_kept < N && ends[n_kept + 1] <= cut) n_kept++;
+        write_file((struct str){whole.data, cut});
+        CHECK(spool_open(spool, scratch, &fault) == SOV_OK);
+        CHECK(spool->n_events == n_kept && spool->cut_bytes == cut - ends[n_kept]);
+        for (u32 i = 0; i < N; i++) {
+            CHECK(spool_has(spool, 1 + i % 2, i / 2) == (i < n_kept));
+            CHECK(spool_append(spool, &events[i], 1, &fault) == SOV_OK);
+        }
+        CHECK(spool->n_skipped == n_kept && spool_flush(spool, &fault) == SOV_OK);
+        spool_close(spool);
+        struct str again = test_read_file(scratch);
+        CHECK_MSG(str_equal(again, whole), "cut %u", (u32)cut);
+    }
+    // In front of the last frame, which is a sealed one: damage and no tail.
+    static u8 damaged[SPOOL_TAG_BYTES + N * SPOOL_FRAME_BYTES_MAX];
+    memcpy(damaged, whole.data, whole.len);
+    damaged[ends[N - 1] - 1] ^= 1;
+    write_file((struct str){damaged, whole.len});
+    fault = (struct sov_fault){0};
+    CHECK(spool_open(spool, scratch, &fault) == SOV_ERR_INTEGRITY);
 }
 
 static void what_is_appended_is_read(void) {
@@ -545,6 +684,10 @@ static void write_slowly(void) {
 static const struct test_case cases[] = {
     {"reading_races_with_writing", reading_races_with_writing},
     {"digests_are_those_of_another_program", digests_are_those_of_another_program},
+    {"sealed_digests_are_those_of_another_program", sealed_digests_are_those_of_another_program},
+    {"commitments_tell_nothing_of_each_other", commitments_tell_nothing_of_each_other},
+    {"sealed_contradictions_are_refused", sealed_contradictions_are_refused},
+    {"sealed_events_share_a_spool", sealed_events_share_a_spool},
     {"events_are_read_as_they_were_written", events_are_read_as_they_were_written},
     {"contradictions_are_refused", contradictions_are_refused},
     {"what_is_appended_is_read", what_is_appended_is_read},

@@ -167,7 +167,7 @@ def events_seeds():
         frame = struct.pack("<IQ", len(event) + 8, 1) + event
         frames.append(frame + hashlib.sha256(frame).digest()[:8])
     whole = b"".join(frames)
-    for flags in (1, 3, 7):
+    for flags in (1, 3, 7, 15):
         yield bytes([flags]) + whole
         yield bytes([flags]) + whole[:400] + bytes(200)
         yield bytes([flags]) + bytes(range(256)) * 3
@@ -208,6 +208,16 @@ def store_seeds():
             yield bytes((flags, len(operations) // 2)) + operations + b"\3" + changes
 
 
+def sidecar_seeds():
+    """As tests/fuzz_sidecar.c reads them: changes, then entries and garbage."""
+    pieces = b"".join(bytes([k]) + bytes([65 + k % 26]) * k for k in (2, 10, 9, 66, 31, 4))
+    inside = b"\x40" + b"sov-rtx sidec v1" + bytes(48) + b"\4abcd"
+    for changes in ((), ((0, 1),), ((150, 0),), ((80, 9), (300, 1)), ((90, 0), (20, 255))):
+        head = bytes([len(changes)]) + b"".join(struct.pack("<HB", *c) for c in changes)
+        yield head + pieces
+        yield head + inside + pieces
+
+
 # Arguments, stdin (also the file "t"); flags and the like as in tests/fuzz_cli.c.
 CLI_SEEDS = [
     ("", ""), ("-h", ""), ("version", ""), ("run -h", ""), ("chat --help", ""),
@@ -238,6 +248,8 @@ CLI_SEEDS = [
      '{"prompt":"abc","max_tokens":2}}\n'),
     ("run -m m -p hello -n 70 --ignore-eos -c 100 --store d --checkpoint full", ""),
     ("run -m s -p hello -n 3 --no-record --checkpoint tokens", ""),
+    ("run -m m -p hello -n 66 --ignore-eos -c 100 --store d --record digest", ""),
+    ("log d --erase --sequence 0000000000000001", ""), ("log d --erase --json", ""),
     ("batch -m m t --store d/e -c 64", '{"id":1,"prompt":"a","max_tokens":3}\n{"id":1}\n'),
     ("events t", "sov-rtx spool v1"), ("events t --json --from 1", "sov-rtx spool v1"),
     ("inspect m", ""), ("inspect s --json --tensors -c 100", ""), ("inspect -m t", "GGUF"),
@@ -285,6 +297,8 @@ HARNESSES = {
         2048, events_seeds, [], "", ["src/engine/event.c", "src/engine/spool.c"]),
     "fuzz_payload": Harness(
         4096, payload_seeds, [], "", ["src/record/payload.c"]),
+    "fuzz_sidecar": Harness(
+        4096, sidecar_seeds, [], "", ["src/record/sidecar.c", "src/record/sealed.c"]),
     "fuzz_store": Harness(
         1024, store_seeds, [], "",
         ["src/record/rowm.c", "src/record/worm.c", "src/record/worm_read.c", "src/record/verify.c",

@@ -93,6 +93,11 @@ PLANTS = {
         "fuzz_payload", "src/record/payload.c",
         "require(w, n % unit == 0, name,", "require(w, n % unit <= 1, name,",
         "a slice of tokens may end inside one"),
+    "rest": Plant(
+        "fuzz_sidecar", "src/record/sidecar.c",
+        "writer->end = w.is_cut ? w.offset : w.bytes;",
+        "writer->end = w.bytes;",
+        "an entry is appended behind the beginning of one, which takes it for its own bytes"),
     "twice": Plant(
         "fuzz_json", "src/freestanding/json.c",
         "if (!json->nodes[a].escaped && !json->nodes[b].escaped) return str_compare(x, y);",

@@ -23,6 +23,7 @@ PAYLOAD_MAX = 2**36
 RECORD, CLAIM, RECEIPT = 1, 2, 3
 META = {RECORD: (244, b"sov-rowm body v1"), CLAIM: (104, b"sov-rowm take v1"),
         RECEIPT: (157, b"sov-rowm rcpt v1")}
+SEALED_TAG, OPENING_TAG, SIDECAR_TAG = b"sov-rtx seald v1", b"sov-rtx openg v1", b"sov-rtx sidec v1"
 CHUNK = 1 << 20
 LIVE_READS = 16  # while a writer publishes
 
@@ -106,6 +107,7 @@ class Store:
         self.available = {}     # owner: capability
         self.transactions = set()
         self.pending = None     # (type, meta, leaf)
+        self.record_at = 0      # where the pending record's payload is
 
     def heads(self):
         return {"length": self.length, "entries": self.n_entries, "time": self.time,
@@ -160,14 +162,15 @@ class Store:
         except Damage as damage:
             raise Damage(f"the entry at byte {self.length} (number {self.n_entries}) does not "
                          f"belong there: {damage}") from None
-        self.length += 17 + len(meta) + 32 + payload_bytes
+        payload_at = self.length + 17 + len(meta) + 32
+        self.length = payload_at + payload_bytes
         self.link = link
         self.n_entries += 1
         self.tree.append(leaf)
         if kind == RECEIPT:
             self.apply(meta)
         else:
-            self.pending = (kind, meta, leaf)
+            self.pending, self.record_at = (kind, meta, leaf), payload_at
         return True
 
     def check_record(self, meta, payload_bytes):
@@ -242,7 +245,7 @@ class Store:
             self.consume(owner, meta[171:203])
         self.records.append({"owner": owner, "epoch": get_u64(meta, 41),
                              "source": get_u64(meta, 122), "length": get_u64(meta, 130),
-                             "hash": meta[138:170]})
+                             "hash": meta[138:170], "at": self.record_at})
         self.n_sessions += meta[32] == 1
         if meta[203]:
             capability = digest(b"sov-rowm cpbl v1", u64(number), meta[33:41], meta[204:212])
@@ -276,7 +279,41 @@ def read_slots(read, live):
     raise Damage("the head slots do not follow each other")
 
 
-def verify(read, size, expect=None, live=False):
+def read_openings(path):
+    """The digests of all openings that a sidecar has."""
+    found = set()
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return found
+    at = 0
+    while 0 <= at <= len(data) - 72:
+        n = get_u64(data, at + 16)
+        head = data[at:at + 64]
+        if head.startswith(SIDECAR_TAG) and digest(head)[:8] == data[at + 64:at + 72]:
+            if n > len(data) - at - 72:
+                break
+            opening = data[at + 72:at + 72 + n]
+            if opening.startswith(OPENING_TAG) and digest(opening) == head[32:]:
+                found.add((n, head[32:]))
+            at += 72 + n
+        else:
+            at = data.find(SIDECAR_TAG, at + 1)
+    return found
+
+
+def count_commitments(store, read, openings):
+    """How many records are commitments, and how many of these there are openings of."""
+    found = []
+    for record in store.records:
+        if record["length"] == 56 and record["source"] == NONE:
+            payload = read(record["at"], 56)
+            if payload.startswith(SEALED_TAG):
+                found.append((get_u64(payload, 16), payload[24:]))
+    return {"commitments": len(found), "opened": sum(seal in openings for seal in found)}
+
+
+def verify(read, size, expect=None, live=False, openings=()):
     """Checks a log by read(offset, bytes); size() is called when the slots are read. Returns the
     report, or raises Damage."""
     older, newer = read_slots(read, live)
@@ -302,7 +339,8 @@ def verify(read, size, expect=None, live=False):
               "records": len(store.records), "sessions": store.n_sessions,
               "capabilities": len(store.capabilities), "available": len(store.available),
               "worm": newer["worm"].hex(), "evolution": newer["evolution"].hex(),
-              "access": newer["access"].hex(), "tail_offset": end, "tail_bytes": size - end}
+              "access": newer["access"].hex(), "tail_offset": end, "tail_bytes": size - end,
+              **count_commitments(store, read, openings)}
     while store.step(read, size):
         pass
     report["tail_entries"] = store.n_entries - report["entries"]
@@ -318,7 +356,8 @@ def verify_file(path, expect=None):
         def read(offset, n):
             file.seek(offset)
             return file.read(n)
-        return verify(read, lambda: path.stat().st_size, expect, live=True)
+        return verify(read, lambda: path.stat().st_size, expect, live=True,
+                      openings=read_openings(path.parent / "sidecar"))
 
 
 def parse_expect(text):
@@ -348,6 +387,9 @@ def main():
     else:
         print(f"{report['entries']}:{report['root']} verifies: {report['records']} records, "
               f"{report['receipts']} receipts, {report['sessions']} sessions")
+        if report["commitments"]:
+            print(f"{report['commitments']} commitments; the sidecar has the texts and tokens of "
+                  f"{report['opened']} of them")
         if report["tail_bytes"]:
             print(f"a tail of {report['tail_bytes']} bytes from byte {report['tail_offset']} on was "
                   f"never acknowledged ({report['tail_entries']} whole entries)")

@@ -7,7 +7,8 @@
 //   batch.c           lines read as capacity frees, the steps, the spool
 //
 // B1. A line that is wrong gets an error object with its number, and the others go on.
-// B2. What comes out for a request depends on its line, the model and the context (-c) alone.
+// B2. What comes out for a request depends on its line, the model and the context (-c) alone. With
+//     --record digest the digest of its events depends on the salt too.
 // B3. Memory is bounded by the sequences at once, the longest line and some 20 bytes for each id.
 #pragma once
 #include "cli/generate.h"

@@ -372,7 +372,8 @@ int cli_bench(const struct command *command, const struct platform_start *start)
     int exit_code = 0;
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     struct sov_fault fault = {0};
-    if (record_options_check(&o.model.record, &o.kv_form, &fault) != SOV_OK) {
+    enum payload_form form;
+    if (record_options_check(&o.model.record, &o.kv_form, &form, &fault) != SOV_OK) {
         return cli_fail(&fault);
     }
     platform_watch_interrupt();

@@ -43,6 +43,14 @@ static void put_json(struct output *out, const struct spool_record *record) {
     } else {
         output_format(out, "%u", e->sampled_token_id);
     }
+    if (e->version == EVENT_VERSION_SEALED) {
+        output_put(out, STR(",\"sampled_token_commitment\":"));
+        if (e->type == EVENT_TOKEN) {
+            put_hex(out, &e->token_commitment);
+        } else {
+            output_put(out, STR("null"));
+        }
+    }
     output_put(out, STR(",\"finish_reason\":"));
     if (e->finish == FINISH_NONE) {
         output_put(out, STR("null"));
@@ -73,7 +81,9 @@ static void put_row(struct output *out, const struct spool_record *record) {
     struct text t = TEXT_OVER_ARRAY(states);
     text_format(&t, "%s > %s", event_state_name(e->previous_state), event_state_name(e->new_state));
     t = TEXT_OVER_ARRAY(token);
-    if (e->type == EVENT_TOKEN) {
+    if (e->type == EVENT_TOKEN && e->version == EVENT_VERSION_SEALED) {
+        text_put(&t, STR("sealed"));
+    } else if (e->type == EVENT_TOKEN) {
         text_format(&t, "%u", e->sampled_token_id);
     } else {
         text_put(&t,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sov log: the stores of this user, the sequences of one, and their removal, which nothing but
-// --prune does.
+// sov log: the stores of this user, the sequences of one, their removal, which nothing but --prune
+// does, and the erasure of what commitments stand for (--erase).
 //
 // G1. A store goes whose last session began more than --older-than days ago. One with a sequence
 //     that can be resumed, and a folder that does not read as a store, stay unless --force is
@@ -16,8 +16,9 @@
 #define PROMPT_SHOWN_BYTES 48
 
 struct log_options {
-    const char *path;
-    bool json, prune, force, has_days;
+    const char *path, *sequence;
+    u64 sequence_id;
+    bool json, prune, force, erase, has_days;
     u32 days;
 };
 
@@ -223,7 +224,7 @@ static const char *reason_to_stay(const struct summary *s, const struct log_opti
 
 static enum sov_status remove_store(const char *folder, struct sov_fault *fault) {
     // The log first (G2); the lock, which is held meanwhile, last.
-    static const char *const files[] = {"log", "log.new", "sidecar", "lock"};
+    static const char *const files[] = {"log", "log.new", "sidecar", "sidecar.new", "lock"};
     char path[ROWM_PATH_BYTES];
     int lock = -1;
     if (is_in_use(folder, &lock)) return fault_set(fault, SOV_ERR_STATE, "in use");
@@ -327,6 +328,8 @@ static void put_receipts(struct output *out, const struct store_view *view,
 }
 
 struct shown_sequence {
+    bool is_sealed; // a commitment
+    bool is_erased; // what it stands for is not in the sidecar
     struct payload_request request;
     struct payload_checkpoint last;
     bool has_last;
@@ -334,16 +337,18 @@ struct shown_sequence {
     const char *state;
 };
 
-static enum sov_status read_sequence(const struct store_view *view, const struct store_sequence *q,
+static enum sov_status read_sequence(struct store_view *view, const struct store_sequence *q,
                                      struct store_payload payloads[2], struct shown_sequence *s,
                                      struct sov_fault *fault) {
     *s = (struct shown_sequence){.state = "interrupted"};
-    enum sov_status status = store_payload_read(view->snapshot, q->request, &payloads[0], fault);
+    if (q->finish != ROWM_NONE) s->state = "finished";
+    enum sov_status status = store_payload_read(view, q->request, &payloads[0], fault);
     if (status == SOV_OK) status = payload_request_read(payloads[0].bytes, &s->request, fault);
     if (status != SOV_OK) return status;
+    s->is_sealed = payloads[0].is_sealed;
     s->n_prompt = payload_count(s->request.tokens);
     if (q->last == ROWM_NONE) return SOV_OK;
-    status = store_payload_read(view->snapshot, q->last, &payloads[1], fault);
+    status = store_payload_read(view, q->last, &payloads[1], fault);
     if (status == SOV_OK) status = payload_checkpoint_read(payloads[1].bytes, &s->last, fault);
     if (status != SOV_OK) return status;
     s->has_last = true;
@@ -353,17 +358,54 @@ static enum sov_status read_sequence(const struct store_view *view, const struct
     return SOV_OK;
 }
 
+// The beginning of the last receipt's hash, enough to see a difference.
+static void put_last_receipt(struct output *out, const struct store_view *view,
+                             const struct store_sequence *q) {
+    u64 last = q->last == ROWM_NONE ? q->request : q->last;
+    struct rowm_record_info info = rowm_snapshot_info(view->snapshot, last);
+    struct rowm_receipt receipt = rowm_snapshot_receipt(view->snapshot, info.time);
+    char hex[SHA256_HEX_BYTES + 1];
+    sha256_to_hex(&receipt.hash, hex);
+    hex[16] = 0;
+    output_format(out, "%s", hex);
+}
+
+// What is left of a sequence whose texts and tokens were erased.
+static void put_erased(const struct log_options *o, const struct store_view *view,
+                       const struct store_sequences *all, const struct store_sequence *q,
+                       const struct shown_sequence *s, struct output *out) {
+    u32 high = (u32)(q->owner >> 32), low = (u32)q->owner;
+    if (o->json) {
+        output_format(out,
+                      "{\"sequence\":\"%08x%08x\",\"command\":null,\"state\":\"%s\","
+                      "\"checkpoints\":%u,\"sealed\":true,\"prompt\":null",
+                      high, low, s->state, q->n_checkpoints);
+        put_receipts(out, view, all, q);
+        output_put(out, STR("}\n"));
+        return;
+    }
+    output_format(out, "%08x%08x %-7s %-11s %6s %6s %11u  ", high, low, "-", s->state, "-", "-",
+                  q->n_checkpoints);
+    put_last_receipt(out, view, q);
+    output_put(out, STR("  (erased, or not in the sidecar)\n"));
+}
+
 static void put_sequence(const struct log_options *o, const struct store_view *view,
                          const struct store_sequences *all, const struct store_sequence *q,
                          const struct shown_sequence *s, struct output *out) {
     u32 high = (u32)(q->owner >> 32), low = (u32)q->owner;
     const struct payload_request *r = &s->request;
+    if (s->is_erased) {
+        put_erased(o, view, all, q, s, out);
+        return;
+    }
     if (o->json) {
         output_format(out,
                       "{\"sequence\":\"%08x%08x\",\"command\":\"%s\",\"state\":\"%s\","
                       "\"prompt_tokens\":%u,\"tokens\":%u,\"checkpoints\":%u,\"seed\":%llu",
                       high, low, payload_command_name(r->command), s->state, s->n_prompt,
                       s->n_generated, q->n_checkpoints, r->sampling.seed);
+        if (s->is_sealed) output_put(out, STR(",\"sealed\":true"));
         if (r->line_number != 0) output_format(out, ",\"line\":%llu", r->line_number);
         output_put(out, STR(",\"prompt\":"));
         output_json_string(out, r->prompt);
@@ -371,15 +413,11 @@ static void put_sequence(const struct log_options *o, const struct store_view *v
         output_put(out, STR("}\n"));
         return;
     }
-    u64 last = q->last == ROWM_NONE ? q->request : q->last;
-    struct rowm_record_info info = rowm_snapshot_info(view->snapshot, last);
-    struct rowm_receipt receipt = rowm_snapshot_receipt(view->snapshot, info.time);
-    char hex[SHA256_HEX_BYTES + 1];
-    sha256_to_hex(&receipt.hash, hex);
-    hex[16] = 0; // enough to see a difference
-    output_format(out, "%08x%08x %-7s %-11s %6u %6u %11u  %s  ", high, low,
+    output_format(out, "%08x%08x %-7s %-11s %6u %6u %11u  ", high, low,
                   payload_command_name(r->command), s->state, s->n_prompt, s->n_generated,
-                  q->n_checkpoints, hex);
+                  q->n_checkpoints);
+    put_last_receipt(out, view, q);
+    output_put(out, STR("  "));
     put_excerpt(out, r->prompt.len > 0 ? r->prompt : r->line);
     output_put(out, STR("\n"));
 }
@@ -398,7 +436,14 @@ static enum sov_status show_store(const struct log_options *o, struct output *ou
     }
     for (u64 i = 0; i < all.n && status == SOV_OK && out->status == SOV_OK; i++) {
         struct shown_sequence s;
-        status = read_sequence(&view, &all.items[i], payloads, &s, fault);
+        struct sov_fault inner = {0};
+        status = read_sequence(&view, &all.items[i], payloads, &s, &inner);
+        if (status == SOV_ERR_UNSUPPORTED) {
+            s.is_erased = s.is_sealed = true;
+            status = SOV_OK;
+        } else if (status != SOV_OK) {
+            (void)!fault_set(fault, status, "%s", inner.message);
+        }
         if (status == SOV_OK) put_sequence(o, &view, &all, &all.items[i], &s, out);
         if (status == SOV_OK && platform_interrupted()) {
             status = fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
@@ -415,6 +460,45 @@ static enum sov_status show_store(const struct log_options *o, struct output *ou
     return status == SOV_OK ? SOV_OK : store_name_fault(o->path, fault);
 }
 
+// --- erasing ---
+
+static enum sov_status erase(const struct log_options *o, struct output *out,
+                             struct sov_fault *fault) {
+    struct rowm_folder folder = {o->path};
+    struct rowm_disk disk = rowm_folder_disk(&folder);
+    struct sov_fault inner = {0};
+    int lock = -1;
+    u64 n = 0;
+    enum sov_status status = SOV_OK;
+    if (disk.is_missing(disk.context, "log")) {
+        status = fault_set(&inner, SOV_ERR_FORMAT,
+                           "no store is there: it would have a file "
+                           "\"log\"");
+    } else if (is_in_use(o->path, &lock)) {
+        status = fault_set(&inner, SOV_ERR_STATE, "in use by another process");
+    } else {
+        status = sidecar_erase(&disk, o->sequence == NULL, o->sequence_id, &n, &inner);
+    }
+    if (lock >= 0) platform_close(lock);
+    if (status == SOV_OK && n == 0 && o->sequence != NULL) {
+        status = fault_set(&inner, SOV_ERR_UNSUPPORTED, "the sidecar has nothing of sequence %s",
+                           o->sequence);
+    }
+    if (status != SOV_OK) {
+        *fault = inner;
+        return store_name_fault(o->path, fault);
+    }
+    if (o->json) {
+        output_put(out, STR("{\"store\":"));
+        output_json_string(out, str_from_z(o->path));
+        output_format(out, ",\"erased\":%llu}\n", n);
+    } else {
+        output_put_utf8(out, str_from_z(o->path));
+        output_format(out, ": %llu openings erased from the sidecar\n", n);
+    }
+    return SOV_OK;
+}
+
 // --- command ---
 
 static int check_options(const struct command *command, const struct log_options *o) {
@@ -422,6 +506,12 @@ static int check_options(const struct command *command, const struct log_options
         return cli_usage_error(command, "--prune needs --older-than DAYS");
     if (!o->prune && (o->has_days || o->force)) {
         return cli_usage_error(command, "--older-than and --force belong to --prune");
+    }
+    if (o->erase && (o->prune || o->path == NULL)) {
+        return cli_usage_error(command, "--erase needs a STORE, and not --prune");
+    }
+    if (o->sequence != NULL && !o->erase) {
+        return cli_usage_error(command, "--sequence belongs to --erase");
     }
     if (o->prune && o->path != NULL) {
         return cli_usage_error(command, "--prune takes no STORE: it looks at all of them");
@@ -440,6 +530,10 @@ int cli_log(const struct command *command, const struct platform_start *start) {
          "which ones: the last session began more than DAYS days ago"},
         {OPTION_FLAG, "--force", NULL, NULL, &o.force, no, 0, 0,
          "also those with interrupted sequences, and what does not read as a store"},
+        {OPTION_FLAG, "--erase", NULL, NULL, &o.erase, no, 0, 0,
+         "erase from STORE's sidecar what its commitments stand for (--record digest)"},
+        {OPTION_STRING, "--sequence", NULL, "ID", &o.sequence, no, 0, 0,
+         "erase that of this sequence only, 16 hexadecimal digits"},
         {OPTION_FLAG, "--json", NULL, NULL, &o.json, no, 0, 0,
          "print a JSON object for each store or sequence, one a line"},
     };
@@ -447,13 +541,19 @@ int cli_log(const struct command *command, const struct platform_start *start) {
     if (!cli_parse(command, start, options, COUNT_OF(options), &exit_code)) return exit_code;
     exit_code = check_options(command, &o);
     if (exit_code != 0) return exit_code;
+    if (o.sequence != NULL && !store_sequence_id(o.sequence, &o.sequence_id)) {
+        return cli_usage_error(command, "--sequence takes 16 hexadecimal digits, not \"%.32s\"",
+                               o.sequence);
+    }
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     char records[ROWM_PATH_BYTES];
     enum sov_status status = SOV_OK;
-    if (o.path != NULL) {
+    if (o.erase) {
+        status = erase(&o, &out, &fault);
+    } else if (o.path != NULL) {
         status = show_store(&o, &out, &fault);
     } else {
         status = store_records_folder(start, records, &fault);

@@ -4,6 +4,9 @@
 #include "cli/digests.h" // generated: see the Makefile
 #include "cli/store.h"
 #include "freestanding/mem.h"
+#include "record/sealed.h"
+
+#define SALT_TAG "sov-rtx salts v1"
 
 static_assert(PAYLOAD_STOPS_MAX == STOP_STRINGS_MAX && PAYLOAD_STOP_BYTES_MAX == STOP_BYTES_MAX,
               "every stop rule can be recorded");
@@ -15,15 +18,26 @@ static_assert(MODEL_CONTEXT_MAX <= PAYLOAD_TOKENS_MAX, "every history can be rec
 // --- options ---
 
 enum sov_status record_options_check(const struct record_options *options,
-                                     enum payload_kv_form *form, struct sov_fault *fault) {
+                                     enum payload_kv_form *kv_form, enum payload_form *form,
+                                     struct sov_fault *fault) {
     if (options->off && options->store != NULL) {
         return fault_set(fault, SOV_ERR_USAGE, "--store and --no-record do not go together");
     }
-    *form = PAYLOAD_KV_DIGEST;
+    if (options->off && options->text_form_name != NULL) {
+        return fault_set(fault, SOV_ERR_USAGE, "--record and --no-record do not go together");
+    }
+    struct str text_form =
+        str_from_z(options->text_form_name != NULL ? options->text_form_name : "clear");
+    *form = str_equal(text_form, STR("digest")) ? PAYLOAD_COMMITMENTS : PAYLOAD_CLEAR;
+    if (*form == PAYLOAD_CLEAR && !str_equal(text_form, STR("clear"))) {
+        return fault_set(fault, SOV_ERR_USAGE, "--record takes clear or digest, not \"%.64s\"",
+                         options->text_form_name);
+    }
+    *kv_form = PAYLOAD_KV_DIGEST;
     if (options->form_name == NULL) return SOV_OK;
     for (u32 i = 0; i <= PAYLOAD_KV_TOKENS; i++) {
-        *form = (enum payload_kv_form)i;
-        struct str name = str_from_z(payload_kv_form_name(*form));
+        *kv_form = (enum payload_kv_form)i;
+        struct str name = str_from_z(payload_kv_form_name(*kv_form));
         if (str_equal(name, str_from_z(options->form_name))) return SOV_OK;
     }
     return fault_set(fault, SOV_ERR_USAGE,
@@ -135,14 +149,20 @@ void record_prepare(struct record *record, const struct record_options *options,
     text_put(&t, name);
     if (architecture.len > 0) text_format(&t, " %.*s", STR_ARG(architecture));
     assert(!t.truncated);
-    enum sov_status status = record_options_check(options, &record->kv_form, NULL);
+    enum payload_form form = PAYLOAD_CLEAR;
+    enum sov_status status = record_options_check(options, &record->kv_form, &form, NULL);
     assert(status == SOV_OK);
+    record->is_sealed = form == PAYLOAD_COMMITMENTS;
 }
 
 enum sov_status record_begin(struct record *record, struct sov_fault *fault) {
     const struct record_options *options = record->options;
     if (record->recorder != NULL || options == NULL || options->off) return SOV_OK;
     enum sov_status status = SOV_OK;
+    if (record->is_sealed) {
+        status = platform_random(&record->secret, sizeof record->secret, fault);
+        if (status != SOV_OK) return status;
+    }
     if (options->store != NULL) {
         struct text t = TEXT_OVER_ARRAY(record->path);
         text_put(&t, str_from_z(options->store));
@@ -209,6 +229,33 @@ static struct str ids(const u32 *tokens, u32 n) {
     return (struct str){(const u8 *)tokens, n * sizeof(u32)};
 }
 
+// A function of the run and the sequence, so that a request that is recorded ahead and submitted
+// later has one.
+static struct sha256_digest salt_of(const struct record *record, u64 sequence_id) {
+    u8 number[8];
+    struct sha256 h;
+    store_u64(number, sequence_id);
+    sha256_begin(&h);
+    sha256_update(&h, STR(SALT_TAG));
+    sha256_update(&h, (struct str){record->secret.bytes, SHA256_BYTES});
+    sha256_update(&h, (struct str){number, sizeof number});
+    return sha256_end(&h);
+}
+
+// Room for that many bytes in record->bytes.
+static enum sov_status reserve(struct record *record, u64 bytes, struct sov_fault *fault) {
+    if (bytes <= record->capacity) return SOV_OK;
+    u64 capacity = MAX(2 * record->capacity, bytes);
+    u8 *memory = platform_memory_map((usize)capacity);
+    if (memory == NULL) {
+        return fault_set(fault, SOV_ERR_MEMORY, "record: %llu bytes are not to be had", capacity);
+    }
+    if (record->bytes != NULL) platform_memory_unmap(record->bytes, (usize)record->capacity);
+    record->bytes = memory;
+    record->capacity = capacity;
+    return SOV_OK;
+}
+
 enum sov_status record_request(struct record *record, struct engine_request *request,
                                const struct record_source *source, u32 context,
                                struct sov_fault *fault) {
@@ -222,7 +269,7 @@ enum sov_status record_request(struct record *record, struct engine_request *req
     struct payload_request payload = {
         .sequence_id = request->id,
         .command = source->command,
-        .form = PAYLOAD_CLEAR,
+        .form = record->is_sealed ? PAYLOAD_COMMITMENTS : PAYLOAD_CLEAR,
         .kv_form = record->kv_form,
         .context = context,
         .n_new_max = request->n_new_max,
@@ -251,19 +298,16 @@ enum sov_status record_request(struct record *record, struct engine_request *req
         .script = ids(request->script, request->n_script),
     };
     for (u32 i = 0; i < source->n_stops; i++) payload.stops[i] = source->stops[i];
-    u64 bytes = payload_request_bytes(&payload);
-    if (bytes > record->capacity) {
-        u64 capacity = MAX(2 * record->capacity, bytes);
-        u8 *memory = platform_memory_map((usize)capacity);
-        if (memory == NULL) {
-            return fault_set(fault, SOV_ERR_MEMORY, "record: %llu bytes are not to be had",
-                             capacity);
-        }
-        if (record->bytes != NULL) platform_memory_unmap(record->bytes, (usize)record->capacity);
-        record->bytes = memory;
-        record->capacity = capacity;
+    usize n_head = record->is_sealed ? SEALED_OPENING_HEAD_BYTES : 0;
+    u64 bytes = n_head + payload_request_bytes(&payload);
+    enum sov_status status = reserve(record, bytes, fault);
+    if (status != SOV_OK) return status;
+    request->is_sealed = record->is_sealed;
+    if (record->is_sealed) {
+        request->salt = salt_of(record, request->id);
+        sealed_opening_head(&request->salt, record->bytes);
     }
-    payload_request_write(&payload, record->bytes);
+    payload_request_write(&payload, record->bytes + n_head);
     request->record = (struct str){record->bytes, (usize)bytes};
     return SOV_OK;
 }

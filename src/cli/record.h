@@ -4,6 +4,8 @@
 // C1. A store is opened before the first request that it is to have; a run that should be recorded
 //     and cannot be does not begin. Where nothing is asked, no store is made.
 // C2. When recording ends by a failure, so does the run, with that message and exit code 1.
+// C3. With --record digest each sequence has a salt that is drawn for this run, and is written to
+//     the store's sidecar alone (record/sealed.h).
 #pragma once
 #include "engine/engine.h"
 #include "record/recorder.h"
@@ -11,22 +13,33 @@
 
 struct record_options {
     const struct platform_start *start; // of the program; NULL: the command records nothing
-    const char *store, *form_name;      // or NULL
+    const char *store, *form_name, *text_form_name; // or NULL
     bool off;
 };
-#define RECORD_OPTIONS(r)                                                                    \
-    {OPTION_STRING,                                                                          \
-     "--store",                                                                              \
-     NULL,                                                                                   \
-     "DIR",                                                                                  \
-     &(r)->store,                                                                            \
-     NULL,                                                                                   \
-     0,                                                                                      \
-     0,                                                                                      \
-     "record into this store, made if missing (default: a new one, see sov log)"},           \
-        {OPTION_FLAG, "--no-record", NULL, NULL, &(r)->off, NULL, 0, 0, "record nothing"}, { \
-        OPTION_STRING, "--checkpoint", NULL, "FORM", &(r)->form_name, NULL, 0, 0,            \
-            "K and V in checkpoints: digest (default), full or tokens (neither)"             \
+#define RECORD_OPTIONS(r)                                                                  \
+    {OPTION_STRING,                                                                        \
+     "--store",                                                                            \
+     NULL,                                                                                 \
+     "DIR",                                                                                \
+     &(r)->store,                                                                          \
+     NULL,                                                                                 \
+     0,                                                                                    \
+     0,                                                                                    \
+     "record into this store, made if missing (default: a new one, see sov log)"},         \
+        {OPTION_FLAG, "--no-record", NULL, NULL, &(r)->off, NULL, 0, 0, "record nothing"}, \
+        {OPTION_STRING,                                                                    \
+         "--record",                                                                       \
+         NULL,                                                                             \
+         "FORM",                                                                           \
+         &(r)->text_form_name,                                                             \
+         NULL,                                                                             \
+         0,                                                                                \
+         0,                                                                                \
+         "texts and tokens: clear (default), or digest: salted commitments in the store, " \
+         "what they stand for in its file sidecar, which may be erased"},                  \
+    {                                                                                      \
+        OPTION_STRING, "--checkpoint", NULL, "FORM", &(r)->form_name, NULL, 0, 0,          \
+            "K and V in checkpoints: digest (default), full or tokens (neither)"           \
     }
 
 // The numeric profile of a manifest (docs/format.md). Of tensor the device's last word is the
@@ -41,19 +54,21 @@ struct record {
     enum record_profile profile;
     char device[ROWM_TEXT_BYTES_MAX + 1];
     enum payload_kv_form kv_form;
+    bool is_sealed;              // texts and tokens as commitments
+    struct sha256_digest secret; // of this run, which the salts come from
     struct rowm_folder folder;
     struct rowm_disk disk;
     u64 last_id; // of run's and chat's sequences
-    u8 *bytes;   // [capacity] a request's payload
+    u8 *bytes;   // [capacity] a request's payload, or its opening
     u64 capacity;
     struct rowm_head head; // after record_end
     char path[ROWM_PATH_BYTES];
 };
 
-// The form that the options name. SOV_ERR_USAGE for what does not go together.
+// The forms that the options name. SOV_ERR_USAGE for what does not go together.
 enum sov_status record_options_check(const struct record_options *options,
-                                     enum payload_kv_form *form, struct sov_fault *fault)
-    MUST_CHECK;
+                                     enum payload_kv_form *kv_form, enum payload_form *form,
+                                     struct sov_fault *fault) MUST_CHECK;
 // Says what a store would be told. All of it but `device` must stay.
 void record_prepare(struct record *record, const struct record_options *options,
                     const struct sha256_digest *model, const char *device, struct engine *engine);
@@ -73,7 +88,8 @@ struct record_source {
     const struct str *stops; // [n_stops]
     u32 n_stops;
 };
-// Fills in request->record and request->kv_form; what they point to holds until the next call.
+// Fills in what the record adds to a request: its bytes, which hold until the next call, the form
+// of its checkpoints, and the salt. The same request gives the same bytes again.
 enum sov_status record_request(struct record *record, struct engine_request *request,
                                const struct record_source *source, u32 context,
                                struct sov_fault *fault) MUST_CHECK;

@@ -280,7 +280,7 @@ static enum sov_status begin_slot(struct replay_run *x, struct replay_slot *slot
     *slot = (struct replay_slot){.index = index, .sequence = &x->replay.all->items[index]};
     enum sov_status status = check_profile(x, slot->sequence, fault);
     if (status != SOV_OK) return status;
-    status = store_request_open(&slot->request, x->replay.view->snapshot, slot->sequence, fault);
+    status = store_request_open(&slot->request, x->replay.view, slot->sequence, fault);
     if (status != SOV_OK) return status;
     slot->context = x->contexts[index];
     slot->tokens = platform_memory_map(slot->context * sizeof(u32));
@@ -297,7 +297,7 @@ static enum sov_status begin_slot(struct replay_run *x, struct replay_slot *slot
     }
     if (status != SOV_OK) return status;
     request.n_new_max = tokens_wanted(slot);
-    request.record = slot->request.payload.bytes;
+    request.record = slot->request.payload.given;
     slot->is_used = true;
     status = engine_submit(x->session.engine, &request, &slot->handle, fault);
     if (status != SOV_OK) return status;
@@ -408,7 +408,7 @@ static enum sov_status select_sequences(struct replay_run *x, const u64 *manifes
         x->n_selected++;
         enum sov_status status = check_model(x, q, manifests, &inner);
         if (status == SOV_OK) {
-            status = store_request_open(&request, x->replay.view->snapshot, q, &inner);
+            status = store_request_open(&request, x->replay.view, q, &inner);
         }
         if (status == SOV_OK) {
             x->contexts[i] = request.said.context;
@@ -555,22 +555,6 @@ static enum sov_status run(struct replay_options *o, struct output *out, int *ex
     return status;
 }
 
-// A sequence's id as it is printed: 16 hexadecimal digits.
-static bool parse_id(const char *text, u64 *id) {
-    struct str s = str_from_z(text);
-    *id = 0;
-    for (usize i = 0; i < s.len; i++) {
-        u8 c = s.data[i];
-        u32 digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : 16;
-        if (digit == 16) return false;
-        *id = *id << 4 | digit;
-    }
-    return s.len == 16;
-}
-
 static bool parse(const struct command *command, const struct platform_start *start,
                   struct replay_options *o, int *exit_code) {
     struct engine_config *e = &o->model.engine;
@@ -595,7 +579,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         *exit_code = cli_usage_error(command, "STORE is missing");
         return false;
     }
-    if (o->sequence != NULL && !parse_id(o->sequence, &o->sequence_id)) {
+    if (o->sequence != NULL && !store_sequence_id(o->sequence, &o->sequence_id)) {
         *exit_code = cli_usage_error(
             command, "--sequence takes 16 hexadecimal digits, not \"%.32s\"", o->sequence);
         return false;

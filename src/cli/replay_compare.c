@@ -25,8 +25,7 @@ static enum sov_status find_record(struct replay *replay, u64 record,
     for (; record != ROWM_NONE; record = replay->all->next[record]) {
         struct rowm_record_info info = rowm_snapshot_info(replay->view->snapshot, record);
         if (info.source != ROWM_NONE) continue;
-        enum sov_status status =
-            store_payload_read(replay->view->snapshot, record, &replay->recorded, fault);
+        enum sov_status status = store_payload_read(replay->view, record, &replay->recorded, fault);
         if (status == SOV_OK) {
             status = payload_checkpoint_read(replay->recorded.bytes, checkpoint, fault);
         }
@@ -124,15 +123,23 @@ static void name_difference(struct replay_slot *slot, u64 record,
     differ(slot, d);
 }
 
+// What the engine made, in clear.
+static struct payload_checkpoint read_made(struct str bytes) {
+    struct payload_checkpoint made;
+    struct sha256_digest salt;
+    struct sov_fault fault = {0};
+    if (sealed_is_opening(bytes)) bytes = sealed_payload(bytes, &salt);
+    enum sov_status status = payload_checkpoint_read(bytes, &made, &fault);
+    assert(status == SOV_OK); // it was made by this program
+    return made;
+}
+
 // What was computed now against the payload in replay->recorded.
 static void compare(struct replay *replay, struct replay_slot *slot, u64 record,
                     const struct payload_checkpoint *recorded, struct str bytes) {
     slot->n_compared++;
-    if (str_equal(replay->recorded.bytes, bytes)) return;
-    struct payload_checkpoint computed;
-    struct sov_fault fault = {0};
-    enum sov_status status = payload_checkpoint_read(bytes, &computed, &fault);
-    assert(status == SOV_OK); // it was made by this program
+    if (str_equal(replay->recorded.given, bytes)) return;
+    struct payload_checkpoint computed = read_made(bytes);
     name_difference(slot, record, recorded, &computed);
 }
 
@@ -151,7 +158,7 @@ static void compare_with_end(struct replay *replay, struct replay_slot *slot, st
 // --- the store ---
 
 static void note_hash(struct replay_slot *slot, u32 kind, struct str bytes) {
-    slot->hashes[kind] = sha256_of(bytes);
+    slot->hashes[kind] = sealed_kept_hash(bytes);
 }
 
 static void compare_boundary(struct replay *replay, struct replay_slot *slot, struct str bytes) {
@@ -173,11 +180,7 @@ static enum sov_status take_start(void *context, const struct checkpoint_id *fir
                                   struct str request, struct str bytes, struct sov_fault *fault) {
     (void)request, (void)fault;
     struct replay_slot *slot = slot_of(context, first->sequence_id);
-    struct payload_checkpoint made;
-    struct sov_fault ignored = {0};
-    enum sov_status status = payload_checkpoint_read(bytes, &made, &ignored);
-    assert(status == SOV_OK); // it was made by this program
-    slot->origin = made.origin;
+    slot->origin = read_made(bytes).origin;
     note_hash(slot, first->kind, bytes);
     compare_boundary(context, slot, bytes);
     return SOV_OK;
@@ -211,11 +214,12 @@ static void forget(void *context, const struct checkpoint_id *id) { (void)contex
 // made it, from the state that was reached; where K and V were not hashed as far, they are left.
 static void compare_other_end(struct replay *replay, struct replay_slot *slot, u64 record,
                               const struct payload_checkpoint *recorded, struct str bytes) {
-    struct payload_checkpoint made;
-    struct sov_fault fault = {0};
-    enum sov_status status = payload_checkpoint_read(bytes, &made, &fault);
-    assert(status == SOV_OK);
-    struct event_chain chain = {slot->sequence->owner, slot->next_event, slot->head};
+    struct payload_checkpoint made = read_made(bytes);
+    const struct store_payload *request = &slot->request.payload;
+    struct event_chain chain;
+    event_chain_begin(&chain, slot->sequence->owner, &slot->head,
+                      request->is_sealed ? &request->salt : NULL);
+    chain.next_number = slot->next_event;
     u32 n_generated = slot->n_tokens - made.n_prompt;
     struct sov_event end = {
         .type = EVENT_FINISHED,
@@ -295,8 +299,7 @@ enum sov_status replay_begin(struct replay *replay, struct replay_slot *slot, bo
     slot->boundary = slot->suspension = q->first;
     *is_empty = q->first == ROWM_NONE;
     if (*is_empty) return SOV_OK;
-    enum sov_status status =
-        store_payload_read(replay->view->snapshot, q->last, &replay->recorded, fault);
+    enum sov_status status = store_payload_read(replay->view, q->last, &replay->recorded, fault);
     struct payload_checkpoint last;
     if (status == SOV_OK) status = payload_checkpoint_read(replay->recorded.bytes, &last, fault);
     if (status != SOV_OK) return status;
@@ -334,13 +337,16 @@ static void compare_suspension(struct replay *replay, struct replay_slot *slot, 
         .kv_begin = slot->kv_begin,
         .kv_end = slot->kv_begin,
     };
-    u64 n = payload_checkpoint_bytes(&made);
+    const struct store_payload *request = &slot->request.payload;
+    usize n_head = request->is_sealed ? SEALED_OPENING_HEAD_BYTES : 0;
+    u64 n = n_head + payload_checkpoint_bytes(&made);
     u8 *bytes = platform_memory_map((usize)n);
     if (bytes == NULL) {
         slot->status = fault_set(&slot->fault, SOV_ERR_MEMORY, "a checkpoint of %llu bytes", n);
         return;
     }
-    payload_checkpoint_write(&made, bytes);
+    if (request->is_sealed) sealed_opening_head(&request->salt, bytes);
+    payload_checkpoint_write(&made, bytes + n_head);
     compare(replay, slot, record, recorded, (struct str){bytes, (usize)n});
     platform_memory_unmap(bytes, (usize)n);
 }

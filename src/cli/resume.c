@@ -48,6 +48,7 @@ struct resume {
     struct resumed *resumed; // [n_resumed]
     u64 n_resumed, n_finished, n_failed, n_tokens;
     bool has_contradiction;    // what was computed again is not what was recorded
+    u64 n_erased;              // sequences whose texts and tokens are not in the sidecar
     struct resume_slot *slots; // [n_slots]
     u32 n_slots, context;
     bool has_full;
@@ -66,6 +67,15 @@ static void note_failed(struct resume *x, const struct sov_fault *fault) {
     x->n_failed++;
     x->has_contradiction = x->has_contradiction || fault->status == SOV_ERR_INTEGRITY;
     complain(x->options->store_path, fault->message);
+}
+
+// A sequence that nobody can go on with or tell of any more.
+static void note_erased(struct resume *x, const struct store_sequence *q,
+                        const struct sov_fault *fault) {
+    struct sov_fault named = {0};
+    (void)!fault_set(&named, fault->status, "sequence %016llx: %s", q->owner, fault->message);
+    x->n_erased++;
+    complain(x->options->store_path, named.message);
 }
 
 // --- the model ---
@@ -144,20 +154,24 @@ static enum sov_status read_once(struct resume *x, const struct resumed *r,
     usize n = 0;
     enum sov_status status =
         recorder_resume(x->recorder, &claim, payload->memory, (usize)payload->capacity, &n, fault);
-    payload->bytes = (struct str){payload->memory, n};
-    return status;
+    if (status != SOV_OK) return status;
+    return store_payload_open(&x->view, r->sequence->last, n, payload, fault);
 }
 
-// The request can be read; nothing is consumed yet.
+// Whether the sequence can be read at all: request and checkpoint, in clear or with what they are
+// commitments to. Nothing is consumed.
 static enum sov_status look_at(struct resume *x, const struct store_sequence *q, struct resumed *r,
                                struct sov_fault *fault) {
     struct store_request request;
-    enum sov_status status = store_request_open(&request, x->view.snapshot, q, fault);
+    enum sov_status status = store_request_open(&request, &x->view, q, fault);
     if (status != SOV_OK) return status;
     *r = (struct resumed){.sequence = q, .context = request.said.context};
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
     store_request_close(&request);
-    return SOV_OK;
+    struct store_payload checkpoint = {.memory = NULL};
+    status = store_payload_read(&x->view, q->last, &checkpoint, fault);
+    store_payload_free(&checkpoint);
+    return status;
 }
 
 static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
@@ -172,8 +186,13 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
             note_failed(x, &taken);
             continue;
         }
-        enum sov_status status = look_at(x, q, &x->resumed[x->n_resumed], fault);
-        if (status != SOV_OK) return status;
+        struct sov_fault inner = {0};
+        enum sov_status status = look_at(x, q, &x->resumed[x->n_resumed], &inner);
+        if (status == SOV_ERR_UNSUPPORTED) { // the others are finished all the same
+            note_erased(x, q, &inner);
+            continue;
+        }
+        if (status != SOV_OK) return fault_set(fault, status, "%s", inner.message);
         x->n_resumed++;
         if (platform_interrupted()) {
             return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
@@ -191,7 +210,11 @@ static enum sov_status fill_spool(struct resume *x, struct store_view *view,
     for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
         struct sov_fault inner = {0};
         status = store_events_put(view, all, &all->items[i], x->spool, &inner);
-        if (status == SOV_OK) continue;
+        // What was erased is told of once, by whoever needs its tokens.
+        if (status == SOV_OK || status == SOV_ERR_UNSUPPORTED) {
+            status = SOV_OK;
+            continue;
+        }
         if (status == SOV_ERR_INTEGRITY || status == SOV_ERR_FORMAT) { // of this sequence
             note_failed(x, &inner);
             status = SOV_OK;
@@ -222,8 +245,7 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
     struct engine_request request;
     *slot = (struct resume_slot){.resumed = r};
     struct store_payload payload = {.memory = NULL};
-    enum sov_status status =
-        store_request_open(&slot->request, x->view.snapshot, r->sequence, fault);
+    enum sov_status status = store_request_open(&slot->request, &x->view, r->sequence, fault);
     if (status == SOV_OK) {
         status = store_request_for_engine(&slot->request, x->session.vocabulary.tokenizer, &request,
                                           fault);
@@ -446,8 +468,15 @@ static enum sov_status put_answers(struct resume *x, struct output *out, u64 *n_
     for (u64 i = 0; i < all.n && status == SOV_OK; i++) {
         if (all.items[i].finish == ROWM_NONE) {
             (*n_open)++;
-        } else {
-            status = store_answers_put(answers, &all.items[i], out, fault);
+            continue;
+        }
+        struct sov_fault inner = {0};
+        status = store_answers_put(answers, &all.items[i], out, &inner);
+        if (status == SOV_ERR_UNSUPPORTED) { // no line of it
+            note_erased(x, &all.items[i], &inner);
+            status = SOV_OK;
+        } else if (status != SOV_OK) {
+            (void)!fault_set(fault, status, "%s", inner.message);
         }
     }
     if (answers != NULL) {
@@ -504,6 +533,7 @@ static enum sov_status write_answers(struct resume *x, int *exit_code, struct so
     print_figures(x, n_open, &head);
     bool is_bad = n_open > 0 || x->n_failed > 0 || x->spool_failed;
     *exit_code = finished != 0 ? finished : is_bad ? 1 : 0;
+    if (x->n_erased > 0) *exit_code = status_exit_code(SOV_ERR_UNSUPPORTED);
     if (x->has_contradiction) *exit_code = status_exit_code(SOV_ERR_INTEGRITY);
     return SOV_OK;
 }

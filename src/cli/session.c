@@ -98,8 +98,9 @@ static enum sov_status find_digest(const struct gguf *gguf, const struct model_o
 
 static enum sov_status open_engine(struct session *session, struct model_options *options,
                                    struct sov_fault *fault) {
-    enum payload_kv_form form;
-    enum sov_status status = record_options_check(&options->record, &form, fault);
+    enum payload_kv_form kv_form;
+    enum payload_form form;
+    enum sov_status status = record_options_check(&options->record, &kv_form, &form, fault);
     if (status != SOV_OK) return status;
     struct engine_config *config = &options->engine;
     config->tokenizer = session->vocabulary.tokenizer;
@@ -107,7 +108,7 @@ static enum sov_status open_engine(struct session *session, struct model_options
     config->has_janet = true;
     config->retries = ATTEMPT_RETRIES;
     config->run_ahead = ENGINE_RUN_AHEAD_MAX;
-    config->kv_full = config->kv_full || form == PAYLOAD_KV_FULL;
+    config->kv_full = config->kv_full || kv_form == PAYLOAD_KV_FULL;
     power_begin(&session->power, options->power_folder);
     status = engine_config_resolve(config, &session->model, fault);
     if (status == SOV_OK) status = engine_open(&session->model, config, &session->engine, fault);

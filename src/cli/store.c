@@ -75,7 +75,9 @@ enum sov_status store_view_open(struct store_view *view, const char *path,
 
 void store_view_close(struct store_view *view) {
     if (view->snapshot != NULL) rowm_snapshot_close(view->snapshot);
+    if (view->sidecar != NULL) sidecar_close(view->sidecar);
     view->snapshot = NULL;
+    view->sidecar = NULL;
 }
 
 void store_put_head(struct output *out, const struct rowm_head *head) {
@@ -199,23 +201,106 @@ void store_sequences_free(struct store_sequences *sequences) {
     *s = (struct store_sequences){0};
 }
 
-enum sov_status store_payload_read(struct rowm_snapshot *snapshot, u64 record,
-                                   struct store_payload *payload, struct sov_fault *fault) {
-    u64 bytes = rowm_snapshot_info(snapshot, record).payload_bytes;
-    if (bytes > payload->capacity) {
-        store_payload_free(payload);
-        payload->memory = platform_memory_map((usize)bytes);
-        if (payload->memory == NULL) {
-            return fault_set(fault, SOV_ERR_MEMORY, "record %llu has %llu bytes: no memory", record,
-                             bytes);
-        }
-        payload->capacity = bytes;
+static enum sov_status reserve(struct store_payload *payload, u64 record, u64 bytes,
+                               struct sov_fault *fault) {
+    if (bytes <= payload->capacity) return SOV_OK;
+    store_payload_free(payload);
+    payload->memory = platform_memory_map((usize)bytes);
+    if (payload->memory == NULL) {
+        return fault_set(fault, SOV_ERR_MEMORY, "record %llu has %llu bytes: no memory", record,
+                         bytes);
     }
-    payload->bytes = (struct str){payload->memory, (usize)bytes};
-    return rowm_snapshot_read(snapshot, record, payload->memory, (usize)payload->capacity, fault);
+    payload->capacity = bytes;
+    return SOV_OK;
+}
+
+// Later than the snapshot, so it has what the snapshot has commitments to.
+static enum sov_status need_sidecar(struct store_view *view, struct sov_fault *fault) {
+    return view->sidecar != NULL ? SOV_OK : sidecar_open(&view->disk, &view->sidecar, fault);
+}
+
+enum sov_status store_count_sealed(struct store_view *view, struct store_sealed *sealed,
+                                   struct sov_fault *fault) {
+    *sealed = (struct store_sealed){0};
+    for (u64 record = 0; record < rowm_snapshot_records(view->snapshot); record++) {
+        struct rowm_record_info info = rowm_snapshot_info(view->snapshot, record);
+        u8 payload[SEALED_BYTES];
+        struct sealed found;
+        struct sov_fault ignored = {0};
+        if (info.payload_bytes != SEALED_BYTES || info.source != ROWM_NONE) continue;
+        enum sov_status status =
+            rowm_snapshot_read(view->snapshot, record, payload, sizeof payload, fault);
+        if (status != SOV_OK) return status;
+        if (!sealed_read((struct str){payload, sizeof payload}, &found)) continue;
+        sealed->n++;
+        if (need_sidecar(view, &ignored) == SOV_OK &&
+            sidecar_check(view->sidecar, &found, &ignored) == SOV_OK) {
+            sealed->n_opened++;
+        }
+        if (platform_interrupted()) {
+            return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
+        }
+    }
+    return SOV_OK;
+}
+
+// What a commitment stands for, in the place of it.
+static enum sov_status open_sealed(struct store_view *view, u64 record, const struct sealed *sealed,
+                                   struct store_payload *payload, struct sov_fault *fault) {
+    struct sov_fault inner = {0};
+    enum sov_status status = need_sidecar(view, &inner);
+    if (status == SOV_ERR_IO) inner.status = status = SOV_ERR_UNSUPPORTED; // not to be had here
+    if (status == SOV_OK && sidecar_has(view->sidecar, sealed)) {
+        status = reserve(payload, record, sealed->opening_bytes, &inner);
+    }
+    if (status == SOV_OK) {
+        status = sidecar_read(view->sidecar, sealed, payload->memory, &inner);
+    }
+    if (status != SOV_OK) {
+        return fault_set(fault, status, "record %llu is a commitment; %s", record, inner.message);
+    }
+    payload->given = (struct str){payload->memory, (usize)sealed->opening_bytes};
+    payload->bytes = sealed_payload(payload->given, &payload->salt);
+    payload->is_sealed = true;
+    return SOV_OK;
+}
+
+enum sov_status store_payload_open(struct store_view *view, u64 record, u64 bytes,
+                                   struct store_payload *payload, struct sov_fault *fault) {
+    payload->bytes = payload->given = (struct str){payload->memory, (usize)bytes};
+    payload->is_sealed = false;
+    struct sealed sealed;
+    return sealed_read(payload->bytes, &sealed) ? open_sealed(view, record, &sealed, payload, fault)
+                                                : SOV_OK;
+}
+
+enum sov_status store_payload_read(struct store_view *view, u64 record,
+                                   struct store_payload *payload, struct sov_fault *fault) {
+    u64 bytes = rowm_snapshot_info(view->snapshot, record).payload_bytes;
+    enum sov_status status = reserve(payload, record, bytes, fault);
+    if (status == SOV_OK) {
+        status = rowm_snapshot_read(view->snapshot, record, payload->memory,
+                                    (usize)payload->capacity, fault);
+    }
+    return status == SOV_OK ? store_payload_open(view, record, bytes, payload, fault) : status;
 }
 
 void store_payload_free(struct store_payload *payload) {
     if (payload->memory != NULL) platform_memory_unmap(payload->memory, (usize)payload->capacity);
     *payload = (struct store_payload){0};
+}
+
+bool store_sequence_id(const char *text, u64 *id) {
+    struct str s = str_from_z(text);
+    *id = 0;
+    for (usize i = 0; i < s.len; i++) {
+        u8 c = s.data[i];
+        u32 digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : 16;
+        if (digit == 16) return false;
+        *id = *id << 4 | digit;
+    }
+    return s.len == 16;
 }

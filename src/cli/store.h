@@ -8,6 +8,7 @@
 #pragma once
 #include "cli/cli.h"
 #include "record/payload.h"
+#include "record/sidecar.h"
 #include "record/snapshot.h"
 
 // $XDG_STATE_HOME/sov-rtx/records, or ~/.local/state/sov-rtx/records. SOV_ERR_USAGE when the
@@ -20,6 +21,7 @@ struct store_view {
     struct rowm_folder folder;
     struct rowm_disk disk;
     struct rowm_snapshot *snapshot;
+    struct sidecar *sidecar; // what sealed payloads stand for; opened when it is wanted
     struct rowm_report report;
     u64 begin_ns, shown_ns, end_ns; // of the pass
     bool shows;                     // progress, on a terminal
@@ -64,17 +66,34 @@ enum sov_status store_sequences_read(const struct rowm_snapshot *snapshot,
                                      struct store_sequences *sequences, struct sov_fault *fault)
     MUST_CHECK;
 void store_sequences_free(struct store_sequences *sequences);
+// A sequence's id as it is printed: 16 hexadecimal digits.
+bool store_sequence_id(const char *text, u64 *id);
 struct store_sequence *store_sequence_find(const struct store_sequences *sequences, u64 owner);
 
 // A payload in memory of its own, which grows as needed.
 struct store_payload {
-    struct str bytes;
+    struct str bytes; // in clear
+    struct str given; // as the engine gave it to the store: the same, or the opening around it
+    bool is_sealed;
+    struct sha256_digest salt; // of a sealed one
     u8 *memory;
     u64 capacity;
 };
-enum sov_status store_payload_read(struct rowm_snapshot *snapshot, u64 record,
+// A sealed payload is opened. SOV_ERR_UNSUPPORTED when its sequence was erased from the sidecar.
+enum sov_status store_payload_read(struct store_view *view, u64 record,
                                    struct store_payload *payload, struct sov_fault *fault)
     MUST_CHECK;
+// Makes of `bytes` in payload->memory, which a record has, what store_payload_read gives.
+enum sov_status store_payload_open(struct store_view *view, u64 record, u64 bytes,
+                                   struct store_payload *payload, struct sov_fault *fault)
+    MUST_CHECK;
+// How many records are commitments, and how many of these the sidecar has the openings of. In
+// bounded memory. A sidecar that cannot be read has none.
+struct store_sealed {
+    u64 n, n_opened;
+};
+enum sov_status store_count_sealed(struct store_view *view, struct store_sealed *sealed,
+                                   struct sov_fault *fault) MUST_CHECK;
 void store_payload_free(struct store_payload *payload);
 
 // --- running recorded requests again ---
@@ -90,8 +109,8 @@ struct store_request {
     struct stop_matcher stop;
 };
 // The request must not be moved while the engine has it. SOV_ERR_UNSUPPORTED when the record holds
-// commitments in the place of tokens.
-enum sov_status store_request_open(struct store_request *request, struct rowm_snapshot *snapshot,
+// commitments, and the sidecar not what they stand for.
+enum sov_status store_request_open(struct store_request *request, struct store_view *view,
                                    const struct store_sequence *sequence, struct sov_fault *fault)
     MUST_CHECK;
 void store_request_close(struct store_request *request);

@@ -101,7 +101,7 @@ enum sov_status store_answers_put(struct store_answers *answers,
     struct store_answers *a = answers;
     struct store_request request;
     struct payload_checkpoint end;
-    enum sov_status status = store_request_open(&request, a->view->snapshot, sequence, fault);
+    enum sov_status status = store_request_open(&request, a->view, sequence, fault);
     if (status != SOV_OK) return status;
     if (request.said.line.len > 0) {
         status = read_line(a, &request, fault);
@@ -109,7 +109,7 @@ enum sov_status store_answers_put(struct store_answers *answers,
         name_by_sequence(a, &request);
     }
     if (status == SOV_OK) {
-        status = store_payload_read(a->view->snapshot, sequence->finish, &a->end, fault);
+        status = store_payload_read(a->view, sequence->finish, &a->end, fault);
     }
     if (status == SOV_OK) status = payload_checkpoint_read(a->end.bytes, &end, fault);
     if (status == SOV_OK && end.finish == FINISH_FAILED) {

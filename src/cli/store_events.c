@@ -10,7 +10,8 @@ struct retelling {
     struct store_view *view;
     const struct store_sequences *all;
     struct spool *spool;
-    struct payload_checkpoint last; // all tokens
+    struct payload_checkpoint last;   // all tokens
+    const struct sha256_digest *salt; // or NULL
     struct event_chain chain;
     u64 from, wall_ns;
 };
@@ -82,7 +83,7 @@ static enum sov_status tell_records(struct retelling *x, const struct store_sequ
         struct rowm_record_info info = rowm_snapshot_info(x->view->snapshot, record);
         struct payload_checkpoint c = {0};
         if (info.source != ROWM_NONE) continue; // a resumption: the same payload again
-        status = store_payload_read(x->view->snapshot, record, payload, fault);
+        status = store_payload_read(x->view, record, payload, fault);
         if (status == SOV_OK) status = payload_checkpoint_read(payload->bytes, &c, fault);
         if (status != SOV_OK || c.kind != PAYLOAD_BOUNDARY) continue;
         bool is_last = c.event_number == x->last.event_number;
@@ -115,7 +116,7 @@ static enum sov_status retell(struct retelling *x, const struct store_sequence *
     u64 from = x->from;
     for (u32 i = 0; i < 2; i++) {
         x->from = i == 0 ? ROWM_NONE : from;
-        event_chain_begin(&x->chain, q->owner, &x->last.origin);
+        event_chain_begin(&x->chain, q->owner, &x->last.origin, x->salt);
         enum sov_status status = tell_records(x, q, payload, fault);
         if (status != SOV_OK) return status;
         if (x->chain.next_number != x->last.event_number ||
@@ -133,8 +134,9 @@ enum sov_status store_events_put(struct store_view *view, const struct store_seq
     struct retelling x = {.view = view, .all = all, .spool = spool, .wall_ns = platform_wall_ns()};
     struct store_payload end = {.memory = NULL}, scratch = {.memory = NULL};
     if (sequence->last == ROWM_NONE) return SOV_OK;
-    enum sov_status status = store_payload_read(view->snapshot, sequence->last, &end, fault);
+    enum sov_status status = store_payload_read(view, sequence->last, &end, fault);
     if (status == SOV_OK) status = payload_checkpoint_read(end.bytes, &x.last, fault);
+    if (end.is_sealed) x.salt = &end.salt;
     if (status == SOV_OK && x.last.sequence_id != sequence->owner) {
         status = fault_set(fault, SOV_ERR_FORMAT, "record %llu: a checkpoint of another sequence",
                            sequence->last);

@@ -15,19 +15,16 @@ static enum sov_status check_request(const struct store_request *r,
         return fault_set(fault, SOV_ERR_FORMAT, "record %llu: the request is of another sequence",
                          sequence->request);
     }
-    if (r->said.form == PAYLOAD_COMMITMENTS) {
-        return fault_set(fault, SOV_ERR_UNSUPPORTED,
-                         "record %llu holds commitments, not tokens: nothing can be run again",
-                         sequence->request);
-    }
-    return SOV_OK;
+    if ((r->said.form == PAYLOAD_COMMITMENTS) == r->payload.is_sealed) return SOV_OK;
+    return fault_set(fault, SOV_ERR_FORMAT, "record %llu: the request is %s, and says it is not",
+                     sequence->request, r->payload.is_sealed ? "sealed" : "in clear");
 }
 
-enum sov_status store_request_open(struct store_request *request, struct rowm_snapshot *snapshot,
+enum sov_status store_request_open(struct store_request *request, struct store_view *view,
                                    const struct store_sequence *sequence, struct sov_fault *fault) {
     struct store_request *r = request;
     *r = (struct store_request){.memory = NULL};
-    enum sov_status status = store_payload_read(snapshot, sequence->request, &r->payload, fault);
+    enum sov_status status = store_payload_read(view, sequence->request, &r->payload, fault);
     if (status == SOV_OK) status = payload_request_read(r->payload.bytes, &r->said, fault);
     if (status == SOV_OK) status = check_request(r, sequence, fault);
     if (status == SOV_OK) {
@@ -92,6 +89,8 @@ enum sov_status store_request_for_engine(struct store_request *request,
         .stop = said->n_stops > 0 ? stops_at : NULL,
         .stop_context = request,
         .kv_form = said->kv_form,
+        .is_sealed = request->payload.is_sealed,
+        .salt = request->payload.salt,
         .script = request->script,
         .n_script = payload_count(said->script),
         .sampling =

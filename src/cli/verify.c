@@ -9,7 +9,7 @@ struct verify_options {
 };
 
 static void put_text(const struct verify_options *o, const struct store_view *view,
-                     struct output *out) {
+                     const struct store_sealed *sealed, struct output *out) {
     const struct rowm_report *r = &view->report;
     f64 seconds = (f64)(view->end_ns - view->begin_ns) / 1e9;
     output_put_utf8(out, str_from_z(o->path));
@@ -20,6 +20,11 @@ static void put_text(const struct verify_options *o, const struct store_view *vi
                   r->n_capabilities);
     if (o->expect != NULL) {
         output_format(out, "it extends the expected head: %.100s\n", o->expect);
+    }
+    if (sealed->n > 0) {
+        output_format(out,
+                      "%llu commitments; the sidecar has the texts and tokens of %llu of them\n",
+                      sealed->n, sealed->n_opened);
     }
     if (r->tail_bytes > 0) {
         output_format(out,
@@ -41,7 +46,7 @@ static void put_json_digest(struct output *out, const char *name,
 }
 
 static void put_json(const struct verify_options *o, const struct store_view *view,
-                     struct output *out) {
+                     const struct store_sealed *sealed, struct output *out) {
     const struct rowm_report *r = &view->report;
     output_put(out, STR("{\"store\":"));
     output_json_string(out, str_from_z(o->path));
@@ -55,10 +60,11 @@ static void put_json(const struct verify_options *o, const struct store_view *vi
     output_format(out,
                   ",\"bytes\":%llu,\"receipts\":%llu,\"records\":%llu,\"sessions\":%llu,"
                   "\"capabilities\":%llu,\"available\":%llu,\"tail_offset\":%llu,"
-                  "\"tail_bytes\":%llu,\"tail_entries\":%llu,\"seconds\":%.6f}\n",
+                  "\"tail_bytes\":%llu,\"tail_entries\":%llu,\"commitments\":%llu,"
+                  "\"opened\":%llu,\"seconds\":%.6f}\n",
                   r->head.length, r->head.time, r->head.n_records, r->head.n_sessions,
                   r->n_capabilities, r->n_available, r->tail_offset, r->tail_bytes, r->tail_entries,
-                  (f64)(view->end_ns - view->begin_ns) / 1e9);
+                  sealed->n, sealed->n_opened, (f64)(view->end_ns - view->begin_ns) / 1e9);
 }
 
 static void put_json_failure(const struct verify_options *o, const struct sov_fault *fault,
@@ -92,19 +98,24 @@ int cli_verify(const struct command *command, const struct platform_start *start
     platform_watch_interrupt();
     struct sov_fault fault = {0};
     struct store_view view;
+    struct store_sealed sealed;
     struct output out;
     output_init(&out, PLATFORM_STDOUT);
     enum sov_status status =
         store_view_open(&view, o.path, o.expect != NULL ? &expect : NULL, false, true, &fault);
+    if (status == SOV_OK) {
+        status = store_count_sealed(&view, &sealed, &fault);
+        if (status != SOV_OK) store_view_close(&view);
+    }
     if (status != SOV_OK) {
         if (o.json) put_json_failure(&o, &fault, &out);
         (void)output_finish(&out);
         return cli_fail(&fault);
     }
     if (o.json) {
-        put_json(&o, &view, &out);
+        put_json(&o, &view, &sealed, &out);
     } else {
-        put_text(&o, &view, &out);
+        put_text(&o, &view, &sealed, &out);
     }
     store_view_close(&view);
     return output_finish(&out);

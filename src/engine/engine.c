@@ -11,6 +11,7 @@
 // where a history grows, and `publish` the only one where an event is made.
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
+#include "record/sealed.h"
 
 #define LOW_BATTERY_DIVISOR 4 // the part of budget and sequences that a low battery leaves
 
@@ -160,7 +161,7 @@ enum sov_status engine_submit(struct engine *engine, const struct engine_request
     q->request.record = (struct str){0};
     memcpy(q->tokens, h != NULL ? h->tokens.data : (const u8 *)request->tokens,
            n_tokens * sizeof(u32));
-    event_chain_begin(&q->events, request->id, &origin);
+    event_chain_begin(&q->events, request->id, &origin, request->is_sealed ? &request->salt : NULL);
     if (h != NULL) q->events.next_number = h->event_number;
     if (h != NULL) q->events.digest = h->event_digest;
     u32 boundary = (q->n_committed - request->n_tokens) / ENGINE_CHECKPOINT_TOKENS *
@@ -509,7 +510,7 @@ static enum sov_status receipt_again(struct engine *engine, struct sequence *q,
     struct str bytes;
     enum sov_status status = sequence_checkpoint(engine, q, id, FINISH_NONE, &bytes, fault);
     if (status != SOV_OK) return status;
-    struct sha256_digest hash = sha256_of(bytes);
+    struct sha256_digest hash = sealed_kept_hash(bytes);
     if (!sha256_equal(&hash, &q->restored_hash)) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
                          "sequence %016llx: K and V computed again up to token %u do not have the "

@@ -126,6 +126,9 @@ struct engine_request {
     // What the store is to keep of the request, opaque here; copied. Empty: nothing is recorded, or
     // it was before.
     struct str record;
+    // Its checkpoints are openings and its events sealed, with this salt (record/sealed.h).
+    bool is_sealed;
+    struct sha256_digest salt;
     enum payload_kv_form kv_form; // of its checkpoints
     // Where an earlier run of the same request got to, with the hash of its payload; NULL: the
     // beginning. `tokens` is the prompt all the same. SOV_ERR_INTEGRITY when it is of another

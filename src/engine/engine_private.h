@@ -80,7 +80,7 @@ struct engine {
     bool is_suspended;
     u32 *tokens, *positions, *slots; // [token_budget] the batch being built
     u32 *logit_rows;                 // [logit_rows]
-    u8 *bytes;                       // [checkpoint_bytes_max] a checkpoint being made
+    u8 *bytes;                       // [checkpoint_bytes_max] a checkpoint or opening being made
     u64 bytes_max;
     u8 *kv_rows;                      // [2 * KV_READ_POSITIONS * kv_row_bytes]
     struct sha256_digest *kv_digests; // [n_layer]

@@ -4,6 +4,7 @@
 #include "engine/event.h"
 #include "freestanding/mem.h"
 #include "freestanding/status.h"
+#include "record/sealed.h"
 
 static const u8 event_tag[EVENT_TAG_BYTES] = {'s', 'o', 'v', '-', 'r', 't', 'x', ' ',
                                               'e', 'v', 'e', 'n', 't', ' ', 'v', '1'};
@@ -53,7 +54,10 @@ static const char *contradiction(const struct sov_event *e) {
     if (!e->has_receipt && !sha256_equal(&e->checkpoint_receipt_hash, &zero)) {
         return "a receipt hash without a receipt";
     }
-    bool has_token = e->sampled_token_id != EVENT_NO_TOKEN;
+    bool is_sealed = e->version == EVENT_VERSION_SEALED;
+    bool has_commitment = !sha256_equal(&e->token_commitment, &zero);
+    if (has_commitment && !is_sealed) return "a commitment in an event in clear";
+    bool has_token = is_sealed ? has_commitment : e->sampled_token_id != EVENT_NO_TOKEN;
     if (has_token != (e->type == EVENT_TOKEN)) return "a token at the wrong event";
     if ((e->finish != FINISH_NONE) != (e->type == EVENT_FINISHED)) {
         return "a finish reason at the wrong event";
@@ -83,12 +87,22 @@ static const char *contradiction(const struct sov_event *e) {
 // --- chain ---
 
 void event_chain_begin(struct event_chain *chain, u64 sequence_id,
-                       const struct sha256_digest *origin) {
-    *chain = (struct event_chain){.sequence_id = sequence_id, .digest = *origin};
+                       const struct sha256_digest *origin, const struct sha256_digest *salt) {
+    *chain = (struct event_chain){
+        .sequence_id = sequence_id, .digest = *origin, .is_sealed = salt != NULL};
+    if (salt != NULL) chain->salt = *salt;
 }
 
-// Everything but the digest.
-static void write_fields(const struct sov_event *e, u8 out[EVENT_HASHED_BYTES]) {
+// The bytes in front of the digest, which covers them.
+static usize hashed_bytes(u32 version) {
+    return version == EVENT_VERSION_SEALED ? EVENT_HASHED_BYTES + SHA256_BYTES : EVENT_HASHED_BYTES;
+}
+
+usize event_bytes(const struct sov_event *event) {
+    return hashed_bytes(event->version) + SHA256_BYTES;
+}
+
+static void write_fields(const struct sov_event *e, u8 out[EVENT_BYTES_MAX - SHA256_BYTES]) {
     memcpy(out, event_tag, EVENT_TAG_BYTES);
     store_u32(out + 16, e->version);
     out[20] = (u8)e->type;
@@ -96,46 +110,68 @@ static void write_fields(const struct sov_event *e, u8 out[EVENT_HASHED_BYTES]) 
     out[29] = (u8)e->previous_state;
     out[30] = (u8)e->new_state;
     store_u32(out + 31, e->committed_token_count);
-    store_u32(out + 35, e->sampled_token_id);
+    bool is_sealed = e->version == EVENT_VERSION_SEALED;
+    store_u32(out + 35, is_sealed ? EVENT_NO_TOKEN : e->sampled_token_id);
     out[39] = (u8)e->finish;
     out[40] = e->has_receipt ? 1 : 0;
     memcpy(out + 41, e->checkpoint_receipt_hash.bytes, SHA256_BYTES);
     store_u64(out + 73, e->number);
     memcpy(out + 81, e->prior_digest.bytes, SHA256_BYTES);
+    if (is_sealed) memcpy(out + EVENT_HASHED_BYTES, e->token_commitment.bytes, SHA256_BYTES);
 }
 
 void event_seal(struct event_chain *chain, struct sov_event *event) {
-    event->version = EVENT_VERSION;
+    event->version = chain->is_sealed ? EVENT_VERSION_SEALED : EVENT_VERSION;
     event->sequence_id = chain->sequence_id;
     event->number = chain->next_number;
     event->prior_digest = chain->digest;
+    if (chain->is_sealed && event->sampled_token_id != EVENT_NO_TOKEN) {
+        event->token_commitment =
+            sealed_token(&chain->salt, event->number, event->sampled_token_id);
+    }
     assert(contradiction(event) == NULL);
-    u8 bytes[EVENT_HASHED_BYTES];
+    u8 bytes[EVENT_BYTES_MAX];
     write_fields(event, bytes);
-    event->transition_digest = sha256_of((struct str){bytes, sizeof bytes});
+    event->transition_digest = sha256_of((struct str){bytes, hashed_bytes(event->version)});
     chain->digest = event->transition_digest;
     chain->next_number++;
 }
 
 // --- bytes ---
 
-void event_write(const struct sov_event *event, u8 out[EVENT_BYTES]) {
-    assert(event->version == EVENT_VERSION && contradiction(event) == NULL);
+void event_write(const struct sov_event *event, u8 out[EVENT_BYTES_MAX]) {
+    assert(contradiction(event) == NULL);
     write_fields(event, out);
-    memcpy(out + EVENT_HASHED_BYTES, event->transition_digest.bytes, SHA256_BYTES);
+    memcpy(out + hashed_bytes(event->version), event->transition_digest.bytes, SHA256_BYTES);
 }
 
-enum sov_status event_read(const u8 bytes[EVENT_BYTES], struct sov_event *event,
-                           struct sov_fault *fault) {
-    if (memcmp(bytes, event_tag, EVENT_TAG_BYTES) != 0) {
+// Whether these are the bytes of an event of a version that is known here.
+static enum sov_status check_version(struct str event, u32 *version, struct sov_fault *fault) {
+    if (event.len < EVENT_BYTES) {
+        return fault_set(fault, SOV_ERR_FORMAT, "an event of %llu bytes: it has %u or more",
+                         (u64)event.len, EVENT_BYTES);
+    }
+    if (memcmp(event.data, event_tag, EVENT_TAG_BYTES) != 0) {
         return fault_set(fault, SOV_ERR_FORMAT, "an event begins with \"%s\", found \"%.16s\"",
-                         EVENT_TAG, (const char *)bytes);
+                         EVENT_TAG, (const char *)event.data);
     }
-    u32 version = load_u32(bytes + 16);
-    if (version != EVENT_VERSION) {
-        return fault_set(fault, SOV_ERR_FORMAT, "an event of version %u, this program reads %u",
-                         version, EVENT_VERSION);
+    *version = load_u32(event.data + 16);
+    if (*version != EVENT_VERSION && *version != EVENT_VERSION_SEALED) {
+        return fault_set(fault, SOV_ERR_FORMAT,
+                         "an event of version %u, this program reads %u and %u", *version,
+                         EVENT_VERSION, EVENT_VERSION_SEALED);
     }
+    if (event.len == hashed_bytes(*version) + SHA256_BYTES) return SOV_OK;
+    return fault_set(fault, SOV_ERR_FORMAT, "an event of version %u has %llu bytes, not %llu",
+                     *version, (u64)hashed_bytes(*version) + SHA256_BYTES, (u64)event.len);
+}
+
+enum sov_status event_read(struct str text, struct sov_event *event, struct sov_fault *fault) {
+    u32 version = 0;
+    enum sov_status status = check_version(text, &version, fault);
+    if (status != SOV_OK) return status;
+    const u8 *bytes = text.data;
+    usize n_hashed = hashed_bytes(version);
     u8 type = bytes[20], previous = bytes[29], next = bytes[30], finish = bytes[39];
     if (type < EVENT_ADMITTED || type > EVENT_FINISHED) {
         return fault_set(fault, SOV_ERR_FORMAT, "an event of the unknown type %u", (u32)type);
@@ -160,10 +196,15 @@ enum sov_status event_read(const u8 bytes[EVENT_BYTES], struct sov_event *event,
     };
     memcpy(event->checkpoint_receipt_hash.bytes, bytes + 41, SHA256_BYTES);
     memcpy(event->prior_digest.bytes, bytes + 81, SHA256_BYTES);
-    memcpy(event->transition_digest.bytes, bytes + EVENT_HASHED_BYTES, SHA256_BYTES);
+    if (version == EVENT_VERSION_SEALED) {
+        memcpy(event->token_commitment.bytes, bytes + EVENT_HASHED_BYTES, SHA256_BYTES);
+    }
+    memcpy(event->transition_digest.bytes, bytes + n_hashed, SHA256_BYTES);
     const char *rule = contradiction(event);
+    bool has_both = version == EVENT_VERSION_SEALED && event->sampled_token_id != EVENT_NO_TOKEN;
+    if (has_both) rule = "a token beside its commitment";
     if (rule != NULL) return fault_set(fault, SOV_ERR_FORMAT, "an event with %s", rule);
-    struct sha256_digest digest = sha256_of((struct str){bytes, EVENT_HASHED_BYTES});
+    struct sha256_digest digest = sha256_of((struct str){bytes, n_hashed});
     if (!sha256_equal(&digest, &event->transition_digest)) {
         return fault_set(fault, SOV_ERR_FORMAT, "an event whose digest is not that of its fields");
     }

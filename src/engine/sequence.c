@@ -2,10 +2,11 @@
 // What a sequence is, in bytes: the origin of its events, the chain of keys of its blocks, its
 // checkpoints. All integers are little-endian; a tag comes first.
 //
-// origin      = SHA-256("sov-sequence-1" model profile n tokens[n] sampling biases)
+// origin      = SHA-256("sov-sequence-1" model profile n tokens[n] sampling biases), of a sealed
+//               sequence sealed_origin of that
 // key of 0    = SHA-256("sov-prefix-1" model profile)
 // next key    = SHA-256("sov-block-1" key tokens[16])
-// checkpoint  = record/payload.h
+// checkpoint  = record/payload.h, of a sealed sequence its opening (record/sealed.h)
 //
 // Q1. Two blocks with the same parent key and the same tokens hold the same bits: K and V of a
 //     position are a function of model, profile and the tokens up to it.
@@ -14,6 +15,7 @@
 //     last token but one, whose K and V are there; of a prepared boundary up to its token.
 #include "engine/engine_private.h"
 #include "freestanding/mem.h"
+#include "record/sealed.h"
 
 static void put_u32(struct sha256 *h, u32 value) {
     u8 bytes[4];
@@ -58,7 +60,8 @@ struct sha256_digest sequence_origin(const struct engine *engine,
     put_u32(&h, request->n_tokens);
     sha256_update(&h, token_bytes(request->tokens, request->n_tokens));
     put_sampling(&h, &request->sampling);
-    return sha256_end(&h);
+    struct sha256_digest origin = sha256_end(&h);
+    return request->is_sealed ? sealed_origin(&request->salt, &origin) : origin;
 }
 
 static struct kv_key key_of(struct sha256 *h) {
@@ -236,9 +239,16 @@ static_assert(PAYLOAD_FINISH_LAST == FINISH_FAILED, "payloads know every reason"
 u64 checkpoint_bytes_max(const struct model *model, const struct engine_config *config) {
     const struct model_params *p = &model->params;
     u64 row_bytes = 2ull * p->n_head_kv * p->head_dim * sizeof(f16);
-    return CHECKPOINT_HEAD_BYTES + (u64)config->context * sizeof(u32) +
+    return SEALED_OPENING_HEAD_BYTES + CHECKPOINT_HEAD_BYTES + (u64)config->context * sizeof(u32) +
            (u64)p->n_layer * SHA256_BYTES +
            (config->kv_full ? config->context * row_bytes * p->n_layer : 0);
+}
+
+// Where a payload is written, and how many bytes stand in front of it: an opening's head.
+static u8 *begin_bytes(struct engine *engine, const struct engine_request *request, usize *n_head) {
+    *n_head = request->is_sealed ? SEALED_OPENING_HEAD_BYTES : 0;
+    if (request->is_sealed) sealed_opening_head(&request->salt, engine->bytes);
+    return engine->bytes + *n_head;
 }
 
 // Writes a payload whose kv_bytes, if it has any, are read to where they belong.
@@ -246,8 +256,9 @@ static enum sov_status write_checkpoint(struct engine *engine, const struct sequ
                                         struct payload_checkpoint *c, struct str *bytes,
                                         struct sov_fault *fault) {
     u64 total = payload_checkpoint_bytes(c);
-    assert(total <= engine->bytes_max);
-    u8 *at = engine->bytes + total - c->kv_bytes.len;
+    usize n_head = 0;
+    u8 *out = begin_bytes(engine, &q->request, &n_head), *at = out + total - c->kv_bytes.len;
+    assert(n_head + total <= engine->bytes_max);
     if (c->kv_bytes.len > 0) {
         c->kv_bytes.data = at;
         u32 slot = (u32)(q - engine->sequences), n = c->kv_end - c->kv_begin;
@@ -256,8 +267,8 @@ static enum sov_status write_checkpoint(struct engine *engine, const struct sequ
             if (status != SOV_OK) return status;
         }
     }
-    payload_checkpoint_write(c, engine->bytes);
-    *bytes = (struct str){engine->bytes, (usize)total};
+    payload_checkpoint_write(c, out);
+    *bytes = (struct str){engine->bytes, n_head + (usize)total};
     return SOV_OK;
 }
 
@@ -324,9 +335,11 @@ struct str sequence_first_checkpoint(struct engine *engine, const struct engine_
         .event_digest = *origin,
     };
     u64 total = payload_checkpoint_bytes(&c);
-    assert(total <= engine->bytes_max);
-    payload_checkpoint_write(&c, engine->bytes);
-    return (struct str){engine->bytes, (usize)total};
+    usize n_head = 0;
+    u8 *out = begin_bytes(engine, request, &n_head);
+    assert(n_head + total <= engine->bytes_max);
+    payload_checkpoint_write(&c, out);
+    return (struct str){engine->bytes, n_head + (usize)total};
 }
 
 // --- going on from one ---

@@ -4,12 +4,10 @@
 #include "engine/spool.h"
 #include "freestanding/mem.h"
 
-#define SPOOL_EVENT_PAYLOAD (8 + EVENT_BYTES) // n of a frame that this program writes
-
 static const u8 spool_tag[SPOOL_TAG_BYTES] = {'s', 'o', 'v', '-', 'r', 't', 'x', ' ',
                                               's', 'p', 'o', 'o', 'l', ' ', 'v', '1'};
 
-static_assert(SPOOL_FRAME_BYTES == 4 + SPOOL_EVENT_PAYLOAD + 8, "a frame as it is drawn");
+static_assert(8 + EVENT_BYTES_MAX <= SPOOL_PAYLOAD_BYTES_MAX, "every event has a frame");
 static_assert(SPOOL_BUFFER_BYTES >= 4 + SPOOL_PAYLOAD_BYTES_MAX + 8, "the window holds a frame");
 
 static u64 checksum(const u8 *frame, usize bytes) {
@@ -84,7 +82,8 @@ static enum sov_status find_frame_behind(struct spool_reader *r, u64 offset, u64
         enum sov_status status = fetch(r, at, 12 + EVENT_TAG_BYTES, &bytes, fault);
         if (status != SOV_OK) return status;
         if (bytes.len < 12 + EVENT_TAG_BYTES) break;
-        if (load_u32(bytes.data) != SPOOL_EVENT_PAYLOAD) continue;
+        u32 n = load_u32(bytes.data);
+        if (n != 8 + EVENT_BYTES && n != 8 + EVENT_SEALED_BYTES) continue;
         if (!str_starts_with((struct str){bytes.data + 12, bytes.len - 12}, STR(EVENT_TAG)))
             continue;
         struct str frame;
@@ -161,13 +160,8 @@ enum sov_status spool_read(struct spool_reader *reader, struct spool_record *rec
         if (second != SOV_OK || frame.len == 0) return status;
         *fault = (struct sov_fault){0};
     }
-    if (frame.len != SPOOL_FRAME_BYTES) {
-        return fault_set(fault, SOV_ERR_FORMAT,
-                         "the event at byte %llu is one of %llu bytes, this program reads %u",
-                         reader->offset, (u64)frame.len - 20, EVENT_BYTES);
-    }
     struct sov_fault inner = {0};
-    status = event_read(frame.data + 12, &record->event, &inner);
+    status = event_read((struct str){frame.data + 12, frame.len - 20}, &record->event, &inner);
     if (status != SOV_OK) {
         return fault_set(fault, status, "at byte %llu: %s", reader->offset, inner.message);
     }
@@ -293,19 +287,23 @@ static enum sov_status index_reserve(struct spool *spool, struct sov_fault *faul
 // Reads the event whose frame is at `offset`, in the file or still in the buffer.
 static enum sov_status read_back(const struct spool *spool, u64 offset, struct sov_event *event,
                                  struct sov_fault *fault) {
-    u8 bytes[EVENT_BYTES];
-    usize n = sizeof bytes;
+    u8 frame[SPOOL_FRAME_BYTES_MAX];
+    usize n = 0;
     if (offset >= spool->written) {
-        memcpy(bytes, spool->buffer + (offset - spool->written) + 12, sizeof bytes);
+        usize at = (usize)(offset - spool->written);
+        n = MIN(spool->n_buffered - at, sizeof frame);
+        memcpy(frame, spool->buffer + at, n);
     } else {
         enum sov_status status =
-            platform_read_at(spool->descriptor, offset + 12, bytes, sizeof bytes, &n, fault);
+            platform_read_at(spool->descriptor, offset, frame, sizeof frame, &n, fault);
         if (status != SOV_OK) return status;
     }
-    if (n < sizeof bytes) {
+    // It was whole when it was indexed.
+    u64 bytes = n < 4 ? 0 : load_u32(frame);
+    if (bytes < 8 || n < 4 + bytes) {
         return fault_set(fault, SOV_ERR_INTEGRITY, "the spool was cut at byte %llu", offset);
     }
-    return event_read(bytes, event, fault);
+    return event_read((struct str){frame + 12, (usize)bytes - 8}, event, fault);
 }
 
 // Whether the event stands in the spool already (S3).
@@ -403,18 +401,19 @@ enum sov_status spool_append(struct spool *spool, const struct sov_event *event,
         spool->n_skipped++;
         return SOV_OK;
     }
-    if (spool->n_buffered + SPOOL_FRAME_BYTES > sizeof spool->buffer) {
+    if (spool->n_buffered + SPOOL_FRAME_BYTES_MAX > sizeof spool->buffer) {
         status = spool_flush(spool, fault);
         if (status != SOV_OK) return status;
     }
     u8 *frame = spool->buffer + spool->n_buffered;
-    store_u32(frame, SPOOL_EVENT_PAYLOAD);
+    usize payload = 8 + event_bytes(event);
+    store_u32(frame, (u32)payload);
     store_u64(frame + 4, wall_ns);
     event_write(event, frame + 12);
-    store_u64(frame + 4 + SPOOL_EVENT_PAYLOAD, checksum(frame, 4 + SPOOL_EVENT_PAYLOAD));
+    store_u64(frame + 4 + payload, checksum(frame, 4 + payload));
     index_put(spool->index, spool->n_slots, index_key(event->sequence_id, event->number),
               spool->written + spool->n_buffered);
-    spool->n_buffered += SPOOL_FRAME_BYTES;
+    spool->n_buffered += 4 + payload + 8;
     spool->n_events++;
     return SOV_OK;
 }

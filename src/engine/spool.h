@@ -23,9 +23,10 @@
 #include "platform/platform.h"
 
 #define SPOOL_TAG_BYTES 16
-#define SPOOL_EVENTS_MAX (1u << 26)  // of one spool, for a writer
-#define SPOOL_PAYLOAD_BYTES_MAX 1024 // n of a frame
-#define SPOOL_FRAME_BYTES (4 + 8 + EVENT_BYTES + 8)
+#define SPOOL_EVENTS_MAX (1u << 26)                 // of one spool, for a writer
+#define SPOOL_PAYLOAD_BYTES_MAX 1024                // n of a frame
+#define SPOOL_FRAME_BYTES (4 + 8 + EVENT_BYTES + 8) // with an event in clear
+#define SPOOL_FRAME_BYTES_MAX (4 + 8 + EVENT_BYTES_MAX + 8)
 #define SPOOL_BUFFER_BYTES (256 * 1024)
 
 struct spool_record {

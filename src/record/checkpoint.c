@@ -3,6 +3,7 @@
 // durable store will, with the same promises but the one that matters after a crash.
 #include "record/checkpoint.h"
 #include "freestanding/mem.h"
+#include "record/sealed.h"
 
 static bool id_equal(const struct checkpoint_id *a, const struct checkpoint_id *b) {
     return a->sequence_id == b->sequence_id && a->n_tokens == b->n_tokens && a->kind == b->kind;
@@ -50,7 +51,7 @@ static struct checkpoint_entry *find(struct checkpoint_memory *memory,
 static enum sov_status begin(void *context, const struct checkpoint_id *id, struct str bytes,
                              struct sov_fault *fault) {
     struct checkpoint_memory *memory = context;
-    struct sha256_digest hash = sha256_of(bytes);
+    struct sha256_digest hash = sealed_kept_hash(bytes);
     struct checkpoint_entry *entry = find(memory, id);
     if (entry != NULL && !sha256_equal(&entry->payload_hash, &hash)) { // T1
         return fault_set(fault, SOV_ERR_INTEGRITY,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the engine's commit and whatever keeps checkpoints, and an implementation
-// in memory. The engine hands over canonical bytes (payload.h) under a transaction id and learns
-// later of a durable receipt; it makes nothing of a 64-boundary final before that.
+// in memory. The engine hands over canonical bytes (payload.h, or an opening of them: sealed.h)
+// under a transaction id and learns later of a durable receipt; it makes nothing of a 64-boundary
+// final before that.
 //
 // T1. append_once: a new id takes the bytes; the same id with the same bytes gives the receipt that
 //     exists; the same id with other bytes is SOV_ERR_INTEGRITY. So a retry is always safe.
 // T2. A receipt exists only when the bytes are durable.
-// T3. A receipt's hash is a function of transaction id and bytes: it does not depend on what else
+// T3. A receipt's hash is a function of transaction id and what the store keeps of the bytes
+//     (sealed_kept): it does not depend on what else
 //     is stored. (A store's own timeline is chained elsewhere.)
 #pragma once
 #include "freestanding/arena.h"

@@ -10,6 +10,7 @@
 #include "record/recorder.h"
 #include "freestanding/mem.h"
 #include "platform/platform.h"
+#include "record/sidecar.h"
 
 #define REQUEST_TXID_TAG "sov-rtx seqr v1"
 #define CHECKPOINT_TXID_TAG "sov-rtx seqc v1"
@@ -55,7 +56,8 @@ struct item {
 };
 
 struct recorder {
-    struct rowm *rowm; // of the recorder's thread
+    struct rowm *rowm;             // of the recorder's thread
+    struct sidecar_writer sidecar; // the same
     struct platform_thread *thread;
     // --- shared ---
     struct item *stack;    // pushed by the engine's thread, taken whole
@@ -105,7 +107,7 @@ static enum sov_status find_again(struct recorder *r, struct item *item,
     struct rowm_receipt receipt;
     *found = rowm_find(r->rowm, txid, &receipt);
     if (!*found) return SOV_OK;
-    item->payload_hash = sha256_of(item->bytes);
+    item->payload_hash = sealed_kept_hash(item->bytes);
     if (sha256_equal(&receipt.payload_hash, &item->payload_hash)) return SOV_OK;
     return fault_set(&item->fault, SOV_ERR_INTEGRITY,
                      "checkpoint of sequence %016llx at %u tokens: the store has other bytes",
@@ -116,12 +118,13 @@ static enum sov_status find_again(struct recorder *r, struct item *item,
 static enum sov_status stage_start(struct recorder *r, struct item *item, bool *store_failed) {
     u64 owner = item->id.sequence_id;
     struct rowm_receipt receipt = {0};
+    u8 scratch[SEALED_BYTES];
     struct rowm_write request = {
         .txid = recorder_request_txid(owner),
         .kind = ROWM_REQUEST,
         .owner = owner,
         .parent = ROWM_NONE,
-        .payload = item->request,
+        .payload = sealed_kept(item->request, scratch),
     };
     if (rowm_find(r->rowm, &request.txid, &receipt)) { // R4
         return fault_set(&item->fault, SOV_ERR_STATE,
@@ -135,7 +138,7 @@ static enum sov_status stage_start(struct recorder *r, struct item *item, bool *
             .kind = ROWM_CHECKPOINT,
             .owner = owner,
             .parent = receipt.record,
-            .payload = item->bytes,
+            .payload = sealed_kept(item->bytes, scratch),
             .issues = true,
         };
         status = rowm_stage(r->rowm, &first, &receipt, &item->fault);
@@ -168,13 +171,14 @@ static enum sov_status stage_next(struct recorder *r, struct item *item, bool *s
     }
     status = rowm_info(r->rowm, before, &info, &item->fault);
     assert(status == SOV_OK && info.available);
+    u8 scratch[SEALED_BYTES];
     struct rowm_write write = {
         .txid = txid,
         .kind = is_end ? ROWM_FINISH : ROWM_CHECKPOINT,
         .owner = owner,
         .epoch = info.epoch + 1,
         .parent = before,
-        .payload = item->bytes,
+        .payload = sealed_kept(item->bytes, scratch),
         .consumes = true,
         .capability = info.capability,
         .issues = !is_end,
@@ -236,10 +240,31 @@ static void read_once(struct recorder *r, struct item *item) {
     finish_item(r, item);
 }
 
+// What the store will only have commitments to is durable in front of them: R6.
+static enum sov_status keep_openings(struct recorder *r, const struct item *list,
+                                     struct sov_fault *fault) {
+    enum sov_status status = SOV_OK;
+    for (const struct item *item = list; item != NULL && status == SOV_OK; item = item->next) {
+        u64 owner = item->id.sequence_id;
+        struct sha256_digest txid = item->request.len > 0 ? recorder_request_txid(owner)
+                                                          : recorder_checkpoint_txid(&item->id);
+        struct rowm_receipt receipt;
+        if (!sealed_is_opening(item->bytes) || rowm_find(r->rowm, &txid, &receipt)) continue;
+        if (item->request.len > 0) {
+            status = sidecar_append(&r->sidecar, owner, item->request, fault);
+        }
+        if (status == SOV_OK) status = sidecar_append(&r->sidecar, owner, item->bytes, fault);
+    }
+    return status == SOV_OK ? sidecar_sync(&r->sidecar, fault) : status;
+}
+
 // Stages a list and commits it; in several commits where one item is behind another of its
 // sequence, or where a capability is read.
 static void write_list(struct recorder *r, struct item *list) {
     struct item *first = list; // of what is staged and not committed
+    struct sov_fault fault = {0};
+    bool has_failed = __atomic_load_n(&r->has_failed, __ATOMIC_RELAXED) != 0;
+    if (!has_failed && keep_openings(r, list, &fault) != SOV_OK) fail_for_good(r, &fault);
     for (struct item *item = list, *next; item != NULL; item = next) {
         bool is_start = item->request.len > 0, store_failed = false;
         next = item->next;
@@ -493,6 +518,7 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
                            (u64)sizeof *r);
     } else {
         r->rowm = rowm;
+        sidecar_writer_init(&r->sidecar, rowm_disk_of(rowm));
         status = platform_thread_start(recorder_main, r, &r->thread, fault);
     }
     if (status != SOV_OK) {
@@ -520,6 +546,7 @@ enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head
         if (recorder->entries[i] != NULL) item_free(recorder->entries[i]);
     }
     *head = rowm_head(recorder->rowm);
+    sidecar_writer_close(&recorder->sidecar);
     rowm_close(recorder->rowm);
     platform_memory_unmap(recorder, sizeof *recorder);
     return status;

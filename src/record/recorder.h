@@ -18,6 +18,8 @@
 //     be made, are told by the flush. A failure of the store (a full disk, a failed
 //     sync) ends recording for good: everything not durable by then fails with it, and so does
 //     whatever comes later.
+// R6. Bytes that are an opening (sealed.h) go to the sidecar, and are durable there, before the
+//     store gets the commitment.
 #pragma once
 #include "record/checkpoint.h"
 #include "record/rowm.h"

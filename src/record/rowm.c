@@ -694,6 +694,8 @@ void rowm_close(struct rowm *store) {
 
 // --- asking ---
 
+const struct rowm_disk *rowm_disk_of(const struct rowm *store) { return store->disk; }
+
 struct rowm_head rowm_head(const struct rowm *store) {
     const struct worm_heads *heads = &store->slot.heads;
     return (struct rowm_head){

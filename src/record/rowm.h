@@ -134,7 +134,8 @@ struct rowm;
 enum sov_status rowm_open(const struct rowm_disk *disk, const struct rowm_manifest *manifest,
                           struct rowm **store, struct sov_fault *fault) MUST_CHECK;
 void rowm_close(struct rowm *store);
-struct rowm_head rowm_head(const struct rowm *store); // what is published
+const struct rowm_disk *rowm_disk_of(const struct rowm *store); // where it lies
+struct rowm_head rowm_head(const struct rowm *store);           // what is published
 
 // One write, durable on return. `receipt` may be NULL.
 enum sov_status sov_rowm_write(struct rowm *store, const struct rowm_write *write,

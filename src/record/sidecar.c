@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sidecar's entries: found by walking from one head to the next, and, where a head is damaged,
+// by looking for the next tag. Its index is a hash table of digests, which are random by nature.
+#include "record/sidecar.h"
+#include "freestanding/mem.h"
+#include "platform/platform.h"
+
+#define ENTRY_TAG "sov-rtx sidec v1"
+#define NEW_NAME "sidecar.new"
+#define SLOTS_MIN 64u
+#define COPY_BYTES (64u << 10)
+
+static_assert(sizeof ENTRY_TAG - 1 == SEALED_TAG_BYTES, "the tag has its stated length");
+
+// --- entries ---
+
+struct entry {
+    u64 offset, sequence_id;
+    struct sealed sealed;
+};
+
+static void write_head(const struct entry *entry, u8 out[SIDECAR_HEAD_BYTES]) {
+    memcpy(out, ENTRY_TAG, SEALED_TAG_BYTES);
+    store_u64(out + 16, entry->sealed.opening_bytes);
+    store_u64(out + 24, entry->sequence_id);
+    memcpy(out + 32, entry->sealed.commitment.bytes, SHA256_BYTES);
+    struct sha256_digest check = sha256_of((struct str){out, 64});
+    memcpy(out + 64, check.bytes, 8);
+}
+
+static bool read_head(const u8 head[SIDECAR_HEAD_BYTES], struct entry *entry) {
+    struct sha256_digest check = sha256_of((struct str){head, 64});
+    if (memcmp(head, ENTRY_TAG, SEALED_TAG_BYTES) != 0 || memcmp(head + 64, check.bytes, 8) != 0) {
+        return false;
+    }
+    entry->sealed.opening_bytes = load_u64(head + 16);
+    entry->sequence_id = load_u64(head + 24);
+    memcpy(entry->sealed.commitment.bytes, head + 32, SHA256_BYTES);
+    return true;
+}
+
+// A file that is walked.
+struct walk {
+    const struct rowm_disk *disk;
+    int file;
+    u64 bytes, offset; // of the file; where the next entry may begin
+    bool is_cut;       // there is the head of an entry that the file is too short for
+};
+
+static enum sov_status read_at(const struct walk *w, u64 offset, void *out, usize bytes, usize *n,
+                               struct sov_fault *fault) {
+    return w->disk->read_at(w->disk->context, w->file, offset, out, bytes, n, fault);
+}
+
+// The first tag at `offset` or behind it, or the end of the file.
+static enum sov_status find_tag(struct walk *w, u64 offset, struct sov_fault *fault) {
+    u8 window[4096];
+    usize n = 0;
+    for (;; offset += n - SEALED_TAG_BYTES + 1) {
+        enum sov_status status = read_at(w, offset, window, sizeof window, &n, fault);
+        if (status != SOV_OK) return status;
+        if (n < SEALED_TAG_BYTES) break;
+        for (usize i = 0; i + SEALED_TAG_BYTES <= n; i++) {
+            if (window[i] != ENTRY_TAG[0] || memcmp(window + i, ENTRY_TAG, SEALED_TAG_BYTES) != 0) {
+                continue;
+            }
+            w->offset = offset + i;
+            return SOV_OK;
+        }
+    }
+    w->offset = w->bytes;
+    return SOV_OK;
+}
+
+// The next entry whose head is right; *found is false behind the last one.
+static enum sov_status next_entry(struct walk *w, struct entry *entry, bool *found,
+                                  struct sov_fault *fault) {
+    *found = false;
+    while (w->offset < w->bytes && w->bytes - w->offset >= SIDECAR_HEAD_BYTES) {
+        u8 head[SIDECAR_HEAD_BYTES];
+        usize n = 0;
+        enum sov_status status = read_at(w, w->offset, head, sizeof head, &n, fault);
+        if (status != SOV_OK) return status;
+        u64 room = w->bytes - w->offset - SIDECAR_HEAD_BYTES;
+        if (n == sizeof head && read_head(head, entry)) {
+            entry->offset = w->offset;
+            if (entry->sealed.opening_bytes <= room) {
+                w->offset += SIDECAR_HEAD_BYTES + entry->sealed.opening_bytes;
+                *found = true;
+                return SOV_OK;
+            }
+            w->is_cut = true; // nothing was ever written behind it
+            return SOV_OK;
+        }
+        status = find_tag(w, w->offset + 1, fault);
+        if (status != SOV_OK) return status;
+    }
+    return SOV_OK;
+}
+
+static enum sov_status open_walk(struct walk *w, const struct rowm_disk *disk,
+                                 enum rowm_open_mode mode, struct sov_fault *fault) {
+    *w = (struct walk){.disk = disk};
+    enum sov_status status = disk->open(disk->context, SIDECAR_NAME, mode, &w->file, fault);
+    if (status != SOV_OK) return status;
+    status = disk->size(disk->context, w->file, &w->bytes, fault);
+    if (status != SOV_OK) disk->close(disk->context, w->file);
+    return status;
+}
+
+// --- writing ---
+
+void sidecar_writer_init(struct sidecar_writer *writer, const struct rowm_disk *disk) {
+    *writer = (struct sidecar_writer){.disk = disk};
+}
+
+static enum sov_status create(struct sidecar_writer *writer, struct sov_fault *fault) {
+    const struct rowm_disk *disk = writer->disk;
+    enum sov_status status =
+        disk->open(disk->context, SIDECAR_NAME, ROWM_OPEN_CREATE, &writer->file, fault);
+    if (status != SOV_OK) return status;
+    status = disk->sync_names(disk->context, fault);
+    if (status != SOV_OK) disk->close(disk->context, writer->file);
+    return status;
+}
+
+// What is there; the beginning of an entry at the end, which a crash left, is cut: what is appended
+// would be taken for the rest of it.
+static enum sov_status open_again(struct sidecar_writer *writer, struct sov_fault *fault) {
+    struct walk w;
+    struct entry entry;
+    bool found = true;
+    enum sov_status status = open_walk(&w, writer->disk, ROWM_OPEN_UPDATE, fault);
+    if (status != SOV_OK) return status;
+    while (status == SOV_OK && found) status = next_entry(&w, &entry, &found, fault);
+    writer->end = w.is_cut ? w.offset : w.bytes;
+    if (status == SOV_OK && w.is_cut) {
+        status = w.disk->truncate(w.disk->context, w.file, writer->end, fault);
+    }
+    writer->file = w.file;
+    if (status != SOV_OK) w.disk->close(w.disk->context, w.file);
+    return status;
+}
+
+enum sov_status sidecar_append(struct sidecar_writer *writer, u64 sequence_id, struct str opening,
+                               struct sov_fault *fault) {
+    const struct rowm_disk *disk = writer->disk;
+    enum sov_status status = SOV_OK;
+    if (!writer->is_open) {
+        bool is_new = disk->is_missing(disk->context, SIDECAR_NAME);
+        status = is_new ? create(writer, fault) : open_again(writer, fault);
+        if (status != SOV_OK) return status;
+        writer->is_open = true;
+    }
+    struct entry entry = {.sequence_id = sequence_id};
+    entry.sealed.opening_bytes = opening.len;
+    entry.sealed.commitment = sha256_of(opening);
+    u8 head[SIDECAR_HEAD_BYTES];
+    write_head(&entry, head);
+    writer->is_dirty = true;
+    status = disk->write_at(disk->context, writer->file, writer->end,
+                            (struct str){head, sizeof head}, fault);
+    if (status == SOV_OK) {
+        status =
+            disk->write_at(disk->context, writer->file, writer->end + sizeof head, opening, fault);
+    }
+    if (status == SOV_OK) writer->end += sizeof head + opening.len;
+    return status;
+}
+
+enum sov_status sidecar_sync(struct sidecar_writer *writer, struct sov_fault *fault) {
+    if (!writer->is_dirty) return SOV_OK;
+    enum sov_status status = writer->disk->sync(writer->disk->context, writer->file, fault);
+    writer->is_dirty = status != SOV_OK;
+    return status;
+}
+
+void sidecar_writer_close(struct sidecar_writer *writer) {
+    if (writer->is_open) writer->disk->close(writer->disk->context, writer->file);
+    writer->is_open = false;
+}
+
+// --- reading ---
+
+struct slot {
+    struct sealed sealed;
+    u64 offset; // of the opening; 0: the slot is free
+};
+
+struct sidecar {
+    struct walk walk;
+    bool is_there;
+    struct slot *slots; // [n_slots]
+    u64 n_slots, n;
+};
+
+static struct slot *slot_at(const struct slot *slots, u64 n_slots, u64 i) {
+    return (struct slot *)&slots[i & (n_slots - 1)];
+}
+
+// The same commitment may stand there more than once: a run that is repeated appends it again.
+static void put(struct slot *slots, u64 n_slots, const struct slot *slot) {
+    u64 i = load_u64(slot->sealed.commitment.bytes);
+    while (slot_at(slots, n_slots, i)->offset != 0) i++;
+    *slot_at(slots, n_slots, i) = *slot;
+}
+
+static enum sov_status reserve(struct sidecar *s, struct sov_fault *fault) {
+    if (4 * (s->n + 1) <= 3 * s->n_slots) return SOV_OK;
+    u64 n_slots = MAX(2 * s->n_slots, (u64)SLOTS_MIN), bytes = n_slots * sizeof *s->slots;
+    struct slot *slots = s->n < SIDECAR_ENTRIES_MAX ? platform_memory_map((usize)bytes) : NULL;
+    if (slots == NULL) {
+        return fault_set(fault, SOV_ERR_MEMORY,
+                         "sidecar: %llu bytes for its index are not to be "
+                         "had",
+                         bytes);
+    }
+    for (u64 i = 0; i < s->n_slots; i++) {
+        if (s->slots[i].offset != 0) put(slots, n_slots, &s->slots[i]);
+    }
+    if (s->slots != NULL) platform_memory_unmap(s->slots, (usize)(s->n_slots * sizeof *s->slots));
+    s->slots = slots;
+    s->n_slots = n_slots;
+    return SOV_OK;
+}
+
+static enum sov_status read_entries(struct sidecar *s, struct sov_fault *fault) {
+    for (;;) {
+        struct entry entry;
+        bool found = false;
+        enum sov_status status = next_entry(&s->walk, &entry, &found, fault);
+        if (status == SOV_OK && found) status = reserve(s, fault);
+        if (status != SOV_OK || !found) return status;
+        struct slot slot = {entry.sealed, entry.offset + SIDECAR_HEAD_BYTES};
+        put(s->slots, s->n_slots, &slot);
+        s->n++;
+    }
+}
+
+enum sov_status sidecar_open(const struct rowm_disk *disk, struct sidecar **sidecar,
+                             struct sov_fault *fault) {
+    struct sidecar *s = platform_memory_map(sizeof *s);
+    if (s == NULL) return fault_set(fault, SOV_ERR_MEMORY, "sidecar: no memory");
+    enum sov_status status = SOV_OK;
+    if (!disk->is_missing(disk->context, SIDECAR_NAME)) {
+        status = open_walk(&s->walk, disk, ROWM_OPEN_READ, fault);
+        s->is_there = status == SOV_OK;
+        if (status == SOV_OK) status = read_entries(s, fault);
+    }
+    if (status != SOV_OK) {
+        sidecar_close(s);
+        return status;
+    }
+    *sidecar = s;
+    return SOV_OK;
+}
+
+void sidecar_close(struct sidecar *sidecar) {
+    struct sidecar *s = sidecar;
+    if (s->is_there) s->walk.disk->close(s->walk.disk->context, s->walk.file);
+    if (s->slots != NULL) platform_memory_unmap(s->slots, (usize)(s->n_slots * sizeof *s->slots));
+    platform_memory_unmap(s, sizeof *s);
+}
+
+// The slot at or behind *i that says it has the commitment, or NULL.
+static const struct slot *find(const struct sidecar *s, const struct sealed *sealed, u64 *i) {
+    for (; s->n_slots > 0; ++*i) {
+        const struct slot *slot = slot_at(s->slots, s->n_slots, *i);
+        if (slot->offset == 0) return NULL;
+        if (slot->sealed.opening_bytes == sealed->opening_bytes &&
+            sha256_equal(&slot->sealed.commitment, &sealed->commitment)) {
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+bool sidecar_has(const struct sidecar *sidecar, const struct sealed *sealed) {
+    u64 i = load_u64(sealed->commitment.bytes);
+    return find(sidecar, sealed, &i) != NULL;
+}
+
+// Reads an opening to `out`, or, where that is NULL, through `window`. *is_it: it has the digest.
+static enum sov_status read_opening(const struct sidecar *s, const struct slot *slot, u8 *out,
+                                    u8 *window, bool *is_it, struct sov_fault *fault) {
+    struct sha256 h;
+    u64 total = slot->sealed.opening_bytes;
+    sha256_begin(&h);
+    *is_it = false;
+    for (u64 done = 0; done < total;) {
+        usize n = (usize)MIN(total - done, (u64)COPY_BYTES);
+        u8 *to = out != NULL ? out + done : window;
+        enum sov_status status = read_at(&s->walk, slot->offset + done, to, n, &n, fault);
+        if (status != SOV_OK || n == 0) return status; // the file was cut meanwhile
+        struct str bytes = {to, n};
+        if (done == 0 && !sealed_is_opening(bytes)) return SOV_OK;
+        sha256_update(&h, bytes);
+        done += n;
+    }
+    struct sha256_digest digest = sha256_end(&h);
+    *is_it = sha256_equal(&digest, &slot->sealed.commitment);
+    return SOV_OK;
+}
+
+static enum sov_status look_for(const struct sidecar *s, const struct sealed *sealed, u8 *out,
+                                u8 *window, struct sov_fault *fault) {
+    u64 i = load_u64(sealed->commitment.bytes);
+    bool is_other = false;
+    for (;; i++) {
+        const struct slot *slot = find(s, sealed, &i);
+        bool is_it = false;
+        if (slot == NULL) break;
+        is_other = true;
+        enum sov_status status = read_opening(s, slot, out, window, &is_it, fault);
+        if (status != SOV_OK || is_it) return status;
+    }
+    return fault_set(fault, SOV_ERR_UNSUPPORTED,
+                     is_other ? "its texts and tokens are not those that were committed to: the "
+                                "sidecar was changed or damaged"
+                              : "its salt, texts and tokens are not in the sidecar: they were "
+                                "erased, or the file is missing");
+}
+
+enum sov_status sidecar_read(const struct sidecar *sidecar, const struct sealed *sealed,
+                             u8 *opening, struct sov_fault *fault) {
+    return look_for(sidecar, sealed, opening, NULL, fault);
+}
+
+enum sov_status sidecar_check(const struct sidecar *sidecar, const struct sealed *sealed,
+                              struct sov_fault *fault) {
+    u8 *window = platform_memory_map(COPY_BYTES);
+    if (window == NULL) return fault_set(fault, SOV_ERR_MEMORY, "sidecar: no memory");
+    enum sov_status status = look_for(sidecar, sealed, NULL, window, fault);
+    platform_memory_unmap(window, COPY_BYTES);
+    return status;
+}
+
+// --- erasing ---
+
+static enum sov_status copy_entry(const struct walk *from, const struct entry *entry, int to,
+                                  u64 *end, struct sov_fault *fault) {
+    u8 *bytes = platform_memory_map(COPY_BYTES);
+    if (bytes == NULL) return fault_set(fault, SOV_ERR_MEMORY, "sidecar: no memory");
+    u64 total = SIDECAR_HEAD_BYTES + entry->sealed.opening_bytes;
+    enum sov_status status = SOV_OK;
+    for (u64 done = 0; done < total && status == SOV_OK;) {
+        usize n = (usize)MIN(total - done, (u64)COPY_BYTES);
+        status = read_at(from, entry->offset + done, bytes, n, &n, fault);
+        if (status == SOV_OK && n == 0) {
+            status = fault_set(fault, SOV_ERR_IO, "sidecar: it was cut at byte %llu",
+                               entry->offset + done);
+        }
+        if (status == SOV_OK) {
+            status =
+                from->disk->write_at(from->disk->context, to, *end, (struct str){bytes, n}, fault);
+        }
+        done += n;
+        *end += n;
+    }
+    platform_memory_unmap(bytes, COPY_BYTES);
+    return status;
+}
+
+// Everything but the sequence, to a new file.
+static enum sov_status copy_others(struct walk *w, int to, bool all, u64 sequence_id, u64 *n_erased,
+                                   struct sov_fault *fault) {
+    u64 end = 0;
+    for (;;) {
+        struct entry entry;
+        bool found = false;
+        enum sov_status status = next_entry(w, &entry, &found, fault);
+        if (status != SOV_OK || !found) return status;
+        if (all || entry.sequence_id == sequence_id) {
+            ++*n_erased;
+            continue;
+        }
+        status = copy_entry(w, &entry, to, &end, fault);
+        if (status != SOV_OK) return status;
+    }
+}
+
+enum sov_status sidecar_erase(const struct rowm_disk *disk, bool all, u64 sequence_id,
+                              u64 *n_erased, struct sov_fault *fault) {
+    struct walk w;
+    int to = -1;
+    *n_erased = 0;
+    if (disk->is_missing(disk->context, SIDECAR_NAME)) return SOV_OK;
+    enum sov_status status = open_walk(&w, disk, ROWM_OPEN_READ, fault);
+    if (status != SOV_OK) return status;
+    status = disk->open(disk->context, NEW_NAME, ROWM_OPEN_CREATE, &to, fault);
+    if (status == SOV_OK) {
+        status = copy_others(&w, to, all, sequence_id, n_erased, fault);
+        if (status == SOV_OK) status = disk->sync(disk->context, to, fault);
+        disk->close(disk->context, to);
+    }
+    if (status == SOV_OK) status = disk->rename(disk->context, NEW_NAME, SIDECAR_NAME, fault);
+    if (status == SOV_OK) status = disk->sync_names(disk->context, fault);
+    disk->close(disk->context, w.file);
+    return status;
+}
