@@ -50,6 +50,7 @@ class Writer:
         self.n_claims = 0
         self.records = []  # (owner, epoch, source, payload bytes, payload hash)
         self.of_capability = {}
+        self.sidecar = b""
         self.older = self.heads()
 
     def heads(self):
@@ -131,6 +132,8 @@ class Writer:
     def write(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log").write_bytes(self.bytes())
+        if self.sidecar:
+            (folder / "sidecar").write_bytes(self.sidecar)
         (folder / "lock").touch()
         return folder
 
@@ -147,6 +150,7 @@ class Written:
     payload: bytes  # or None: by reference
     consumes: int   # the record whose capability, or None
     issues: bool
+    salt: bytes = None  # of a sealed one whose payload was put in clear (unseal)
 
 
 def read_records(data):
@@ -177,6 +181,73 @@ def write_records(records):
         _, capabilities[number] = writer.record(r.kind, r.txid, r.payload, r.owner, r.epoch, r.parent,
                                                 consumes, r.issues)
     return writer
+
+
+# --- commitments ---
+
+OPENING, SEALED, ENTRY = b"sov-rtx openg v1", b"sov-rtx seald v1", b"sov-rtx sidec v1"
+ENTRY_HEAD = 72
+
+
+def opening(salt, payload):
+    return OPENING + salt + payload
+
+
+def commitment(opened):
+    """What a log has in the place of a payload."""
+    return SEALED + u64(len(opened)) + digest(opened)
+
+
+def salted_origin(salt, origin):
+    return digest(b"sov-rtx orign v1", salt, origin)
+
+
+def token_commitment(salt, number, token):
+    return digest(b"sov-rtx token v1", salt, u64(number), u32(token))
+
+
+def sidecar_entry(sequence, opened):
+    head = ENTRY + u64(len(opened), sequence) + digest(opened)
+    return head + digest(head)[:8] + opened
+
+
+def read_sidecar(data):
+    """(offset, sequence, opening) of every entry of a sidecar that is whole and has nothing else."""
+    at, found = 0, []
+    while at < len(data):
+        head = data[at:at + 64]
+        n, sequence = struct.unpack_from("<QQ", head, 16)
+        opened = data[at + ENTRY_HEAD:at + ENTRY_HEAD + n]
+        assert len(opened) == n and sidecar_entry(sequence, opened) == data[at:at + ENTRY_HEAD + n]
+        assert opened.startswith(OPENING) and n > 48
+        found.append((at, sequence, opened))
+        at += ENTRY_HEAD + n
+    return found
+
+
+def unseal(records, sidecar):
+    """Puts in clear what is sealed and can be opened; the records then have the salt."""
+    openings = {commitment(opened): opened for _, _, opened in read_sidecar(sidecar)}
+    for r in records:
+        if r.payload in openings:
+            opened = openings[r.payload]
+            r.salt, r.payload = opened[16:48], opened[48:]
+    return records
+
+
+def kept(salt, payload):
+    """What a log has of a payload."""
+    return payload if salt is None else commitment(opening(salt, payload))
+
+
+def seal(records):
+    """Takes unseal back, of payloads that may have been changed. Returns the sidecar."""
+    entries = []
+    for r in records:
+        if r.salt is not None:
+            entries.append(sidecar_entry(r.owner, opening(r.salt, r.payload)))
+            r.payload, r.salt = kept(r.salt, r.payload), None
+    return b"".join(entries)
 
 
 # --- payloads ---
@@ -281,19 +352,28 @@ def sequence_txid(kind, sequence, n_tokens=0, checkpoint_kind=1):
 IDLE, PREFILL, GENERATE, CHECKPOINTS = 0, 1, 2, 4
 
 
-def event_bytes(sequence, number, kind, states, count, token, finish, receipt, prior):
-    body = (b"sov-rtx event v1" + u32(1) + bytes([kind]) + u64(sequence) + bytes(states) + u32(count) +
-            u32(token) + bytes([finish, receipt is not None]) + (receipt or ZEROS) + u64(number) + prior)
+NO_TOKEN = 0xffffffff
+
+
+def event_bytes(sequence, number, kind, states, count, token, finish, receipt, prior, salt=None):
+    sealed = b""
+    if salt is not None:
+        sealed = ZEROS if token == NO_TOKEN else token_commitment(salt, number, token)
+        token = NO_TOKEN
+    body = (b"sov-rtx event v1" + u32(1 if salt is None else 2) + bytes([kind]) + u64(sequence) +
+            bytes(states) + u32(count) + u32(token) + bytes([finish, receipt is not None]) +
+            (receipt or ZEROS) + u64(number) + prior + sealed)
     return body, digest(body)
 
 
 # --- the forger ---
 
-def forge(data, choose, change):
+def forge(data, choose, change, sidecar=b""):
     """The log with one generated token of one sequence changed wherever it stands, and every hash
-    computed again: payloads, events and their receipts, entries, receipts, chains, tree, head.
-    choose(owner -> list of checkpoints) gives (owner, index of the generated token)."""
-    records = read_records(data)
+    computed again: payloads, events and their receipts, entries, receipts, chains, tree, head; of
+    sealed ones openings and commitments too. choose(owner -> list of checkpoints) gives (owner, index
+    of the generated token)."""
+    records = unseal(read_records(data), sidecar)
     states = {}
     for r in records:
         if r.kind in (CHECKPOINT, FINISH) and r.payload is not None:
@@ -311,7 +391,8 @@ def forge(data, choose, change):
 
     def event(kind, states_of, count, token, finish, receipt):
         nonlocal prior, number
-        _, prior = event_bytes(owner, number, kind, states_of, count, token, finish, receipt, prior)
+        _, prior = event_bytes(owner, number, kind, states_of, count, token, finish, receipt, prior,
+                               own[0].salt)
         head[number] = prior
         number += 1
 
@@ -332,9 +413,12 @@ def forge(data, choose, change):
         out[id(r)] = made.bytes()
         if c.kind == 1:
             receipt = digest(b"sov-checkpoint-receipt-1", u64(owner), u32(len(c.tokens), c.kind),
-                             digest(out[id(r)]))
+                             digest(kept(r.salt, out[id(r)])))
             token = tokens[c.n_prompt + number - 1]
             event(2, (CHECKPOINTS, GENERATE), number, token, 0, receipt)
     for r in own[1:]:
         r.payload = out[id(r)]
-    return write_records(records)
+    sidecar = seal(records)
+    writer = write_records(records)
+    writer.sidecar = sidecar
+    return writer

@@ -95,7 +95,7 @@ PLANTS = {
         "a slice of tokens may end inside one"),
     "rest": Plant(
         "fuzz_sidecar", "src/record/sidecar.c",
-        "writer->end = w.is_cut ? w.offset : w.bytes;",
+        "writer->end = w.is_cut ? w.cut_at : w.bytes;",
         "writer->end = w.bytes;",
         "an entry is appended behind the beginning of one, which takes it for its own bytes"),
     "twice": Plant(

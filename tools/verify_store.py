@@ -290,9 +290,8 @@ def read_openings(path):
     while 0 <= at <= len(data) - 72:
         n = get_u64(data, at + 16)
         head = data[at:at + 64]
-        if head.startswith(SIDECAR_TAG) and digest(head)[:8] == data[at + 64:at + 72]:
-            if n > len(data) - at - 72:
-                break
+        is_head = head.startswith(SIDECAR_TAG) and digest(head)[:8] == data[at + 64:at + 72]
+        if is_head and n <= len(data) - at - 72:
             opening = data[at + 72:at + 72 + n]
             if opening.startswith(OPENING_TAG) and digest(opening) == head[32:]:
                 found.add((n, head[32:]))

@@ -462,6 +462,15 @@ static enum sov_status show_store(const struct log_options *o, struct output *ou
 
 // --- erasing ---
 
+// What an erasure left that was killed, or failed: it has openings too.
+static enum sov_status remove_leftover(const char *folder, struct sov_fault *fault) {
+    char path[ROWM_PATH_BYTES];
+    enum sov_status status = store_path(folder, STR("sidecar.new"), path, fault);
+    if (status != SOV_OK || platform_is_missing(path)) return status;
+    status = platform_remove(path, fault);
+    return status == SOV_OK ? platform_sync_folder(folder, fault) : status;
+}
+
 static enum sov_status erase(const struct log_options *o, struct output *out,
                              struct sov_fault *fault) {
     struct rowm_folder folder = {o->path};
@@ -477,7 +486,10 @@ static enum sov_status erase(const struct log_options *o, struct output *out,
     } else if (is_in_use(o->path, &lock)) {
         status = fault_set(&inner, SOV_ERR_STATE, "in use by another process");
     } else {
+        struct sov_fault ignored = {0};
         status = sidecar_erase(&disk, o->sequence == NULL, o->sequence_id, &n, &inner);
+        enum sov_status removed = remove_leftover(o->path, status == SOV_OK ? &inner : &ignored);
+        if (status == SOV_OK) status = removed;
     }
     if (lock >= 0) platform_close(lock);
     if (status == SOV_OK && n == 0 && o->sequence != NULL) {

@@ -44,7 +44,8 @@ struct walk {
     const struct rowm_disk *disk;
     int file;
     u64 bytes, offset; // of the file; where the next entry may begin
-    bool is_cut;       // there is the head of an entry that the file is too short for
+    u64 cut_at;        // the first head since `is_cut` was false that the file is too short for
+    bool is_cut;       // there is one
 };
 
 static enum sov_status read_at(const struct walk *w, u64 offset, void *out, usize bytes, usize *n,
@@ -89,8 +90,10 @@ static enum sov_status next_entry(struct walk *w, struct entry *entry, bool *fou
                 *found = true;
                 return SOV_OK;
             }
-            w->is_cut = true; // nothing was ever written behind it
-            return SOV_OK;
+            // What a crash left, with nothing behind it; or it stands in the bytes of an entry
+            // whose own head is damaged, and what follows is as good as ever.
+            if (!w->is_cut) w->cut_at = w->offset;
+            w->is_cut = true;
         }
         status = find_tag(w, w->offset + 1, fault);
         if (status != SOV_OK) return status;
@@ -124,6 +127,20 @@ static enum sov_status create(struct sidecar_writer *writer, struct sov_fault *f
     return status;
 }
 
+// Makes tags in [from, to), where no entry stands, unreadable: heads behind them lead beyond the
+// end of the file, and would lead into what is appended.
+static enum sov_status take_tags(struct walk *w, u64 from, u64 to, struct sov_fault *fault) {
+    struct walk at = *w;
+    const u8 zero = 0;
+    enum sov_status status = find_tag(&at, from, fault);
+    while (status == SOV_OK && at.offset < to) {
+        status =
+            w->disk->write_at(w->disk->context, w->file, at.offset, (struct str){&zero, 1}, fault);
+        if (status == SOV_OK) status = find_tag(&at, at.offset + 1, fault);
+    }
+    return status;
+}
+
 // What is there; the beginning of an entry at the end, which a crash left, is cut: what is appended
 // would be taken for the rest of it.
 static enum sov_status open_again(struct sidecar_writer *writer, struct sov_fault *fault) {
@@ -132,8 +149,13 @@ static enum sov_status open_again(struct sidecar_writer *writer, struct sov_faul
     bool found = true;
     enum sov_status status = open_walk(&w, writer->disk, ROWM_OPEN_UPDATE, fault);
     if (status != SOV_OK) return status;
-    while (status == SOV_OK && found) status = next_entry(&w, &entry, &found, fault);
-    writer->end = w.is_cut ? w.offset : w.bytes;
+    while (status == SOV_OK && found) {
+        status = next_entry(&w, &entry, &found, fault);
+        if (status != SOV_OK || !found || !w.is_cut) continue;
+        w.is_cut = false;
+        status = take_tags(&w, w.cut_at, entry.offset, fault);
+    }
+    writer->end = w.is_cut ? w.cut_at : w.bytes;
     if (status == SOV_OK && w.is_cut) {
         status = w.disk->truncate(w.disk->context, w.file, writer->end, fault);
     }
@@ -142,9 +164,16 @@ static enum sov_status open_again(struct sidecar_writer *writer, struct sov_faul
     return status;
 }
 
+// Faults of an open file do not say which one.
+static enum sov_status name_fault(const struct sov_fault *inner, struct sov_fault *fault) {
+    if (inner->status == SOV_OK) return SOV_OK;
+    return fault_set(fault, inner->status, "sidecar: %s", inner->message);
+}
+
 enum sov_status sidecar_append(struct sidecar_writer *writer, u64 sequence_id, struct str opening,
                                struct sov_fault *fault) {
     const struct rowm_disk *disk = writer->disk;
+    struct sov_fault inner = {0};
     enum sov_status status = SOV_OK;
     if (!writer->is_open) {
         bool is_new = disk->is_missing(disk->context, SIDECAR_NAME);
@@ -159,20 +188,21 @@ enum sov_status sidecar_append(struct sidecar_writer *writer, u64 sequence_id, s
     write_head(&entry, head);
     writer->is_dirty = true;
     status = disk->write_at(disk->context, writer->file, writer->end,
-                            (struct str){head, sizeof head}, fault);
+                            (struct str){head, sizeof head}, &inner);
     if (status == SOV_OK) {
         status =
-            disk->write_at(disk->context, writer->file, writer->end + sizeof head, opening, fault);
+            disk->write_at(disk->context, writer->file, writer->end + sizeof head, opening, &inner);
     }
     if (status == SOV_OK) writer->end += sizeof head + opening.len;
-    return status;
+    return name_fault(&inner, fault);
 }
 
 enum sov_status sidecar_sync(struct sidecar_writer *writer, struct sov_fault *fault) {
     if (!writer->is_dirty) return SOV_OK;
-    enum sov_status status = writer->disk->sync(writer->disk->context, writer->file, fault);
+    struct sov_fault inner = {0};
+    enum sov_status status = writer->disk->sync(writer->disk->context, writer->file, &inner);
     writer->is_dirty = status != SOV_OK;
-    return status;
+    return name_fault(&inner, fault);
 }
 
 void sidecar_writer_close(struct sidecar_writer *writer) {
