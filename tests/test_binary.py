@@ -28,7 +28,7 @@ PLATFORM_CALLS = {
     "rt_sigprocmask", "rt_sigreturn", "ioctl", "getpid", "clone", "exit", "gettid", "futex",
     "sched_getaffinity", "clock_gettime", "exit_group", "tgkill", "ppoll", "pread64", "getdents64",
     "ftruncate", "flock", "getrandom", "madvise", "sched_setaffinity",
-    "pwrite64", "fsync", "rename", "mkdir", "unlink", "rmdir",
+    "pwrite64", "fsync", "rename", "mkdir", "unlink", "rmdir", "fchmod",
 }
 COMPILER_HEADERS = {
     "limits.h", "stdarg.h", "stdbool.h", "stddef.h", "stdint.h", "float.h", "stdalign.h",

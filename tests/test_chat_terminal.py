@@ -316,6 +316,29 @@ def test_signals_give_the_terminal_back(tiny, number):
         assert terminal.wait() == 130
 
 
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+def test_what_the_record_has_of_a_stopped_answer(tiny, tmp_path, how):
+    """Ctrl-C is the user's end of it, SIGTERM an interruption, which sov resume finishes."""
+    terminal = Terminal("-m", tiny, *LONG, "-c", "6000", "--store", tmp_path / "s")
+    terminal.prompt()
+    terminal.send(b"one\r")
+    terminal.expect(b"\x1b[?2004l")
+    time.sleep(0.1)
+    if how == "ctrl-c":
+        terminal.send(b"\x03")
+        terminal.prompt()
+        terminal.send(b"/exit\r")
+        assert terminal.wait() == 0
+    else:
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.wait() == 130
+    listed, = sov.succeed("log", tmp_path / "s", "--json").stdout.splitlines()
+    assert json.loads(listed)["state"] == ("cancel" if how == "ctrl-c" else "interrupted")
+    done = sov.succeed("resume", tmp_path / "s", "-m", tiny)
+    answer = json.loads(done.stdout)
+    assert answer["finish_reason"] == ("cancelled" if how == "ctrl-c" else "length")
+
+
 def test_terminal_is_given_back_between_lines(tiny):
     """While an answer is made the terminal works as usual: Ctrl-C is a signal."""
     terminal = Terminal("-m", tiny, *LONG)

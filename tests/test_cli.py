@@ -454,3 +454,10 @@ def test_write_errors_are_reported():
     with open("/dev/full", "wb") as full:
         done = subprocess.run([str(sov.SOV), "version"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1 and b"ENOSPC" in done.stderr
+
+
+def test_one_form_of_sequence_ids():
+    """Every message names a sequence as sov log and sov events do: by 16 hexadecimal digits."""
+    program = sov.SOV.read_bytes()
+    assert not re.search(rb"(?:sequence|with the id) %ll", program)
+    assert re.search(rb"sequence %016llx", program)

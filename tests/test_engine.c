@@ -3,7 +3,7 @@
 // failure and retry, the KV kept for the next prompt, scripted tokens and log-probabilities. The
 // models are random and tiny; each case that compares tokens has a fresh engine to compare with.
 // Many sequences at once: test_scheduler.c.
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 #include "freestanding/mem.h"
 #include "model/graph.h"
 #include "tiny_model.h"
@@ -770,6 +770,98 @@ static void failure_then_another(void) {
     tiny_close(&tiny);
 }
 
+// --- ends for the store ---
+
+// A store that takes note of ends alone, and a cache outside this memory that cannot be read.
+static struct {
+    u32 n_finished, n_lost, n_kv; // n_kv: positions of the end's digests
+    struct checkpoint_id id;
+    struct sov_fault fault;
+    bool refuses;
+} ends;
+
+static void forget_nothing(void *context, const struct checkpoint_id *id) {
+    (void)context;
+    (void)id;
+}
+
+static enum sov_status take_end(void *context, const struct checkpoint_id *id, struct str bytes,
+                                struct sov_fault *fault) {
+    struct payload_checkpoint end;
+    (void)context;
+    (void)id;
+    if (ends.refuses) return fault_set(fault, SOV_ERR_MEMORY, "no room for an end");
+    CHECK(payload_checkpoint_read(bytes, &end, fault) == SOV_OK);
+    ends.n_finished++;
+    ends.n_kv = end.kv_end - end.kv_begin;
+    return SOV_OK;
+}
+
+static void note_lost(void *context, const struct checkpoint_id *id,
+                      const struct sov_fault *fault) {
+    (void)context;
+    ends.n_lost++;
+    ends.id = *id;
+    ends.fault = *fault;
+}
+
+static enum sov_status read_nothing(void *context, u8 *memory, u64 memory_stride, const u8 *from,
+                                    u64 from_stride, u64 bytes, u32 n, struct sov_fault *fault) {
+    (void)context, (void)memory, (void)memory_stride, (void)from, (void)from_stride;
+    (void)bytes, (void)n;
+    return fault_set(fault, SOV_ERR_IO, "the card does not answer");
+}
+
+// An end that the store does not get is told, whatever kept it; one that was cancelled has what
+// there was.
+static void lost_ends(void) {
+    static const struct {
+        bool unreadable, refuses, cancels;
+        u32 n_finished, n_lost, n_kv;
+        enum sov_status status;
+    } rows[] = {
+        {false, false, false, 1, 0, 35, SOV_OK},
+        {true, false, false, 0, 1, 0, SOV_ERR_IO},
+        {false, true, false, 0, 1, 0, SOV_ERR_MEMORY},
+        {true, false, true, 1, 0, 0, SOV_OK},
+    };
+    u32 prompt[30];
+    draw_prompt(12, prompt, 30);
+    tiny_open(&tiny, MODEL_LLAMA, CONTEXT, SEED);
+    for (u32 i = 0; i < COUNT_OF(rows); i++) {
+        struct checkpoint_store store = {
+            .forget = forget_nothing, .finish = take_end, .lost = note_lost};
+        struct engine_config config = plain;
+        config.store = &store;
+        struct engine *engine = open_engine(config);
+        engine->kv.config.is_outside = rows[i].unreadable;
+        if (rows[i].unreadable) engine->kv.config.memory.read = read_nothing;
+        memset(&ends, 0, sizeof ends);
+        ends.refuses = rows[i].refuses;
+        struct engine_request request = request_of(prompt, 30, 6);
+        request.id = 77;
+        struct step step;
+        struct sov_fault fault = {0};
+        CHECK(admit(engine, &request, &fault) == SOV_OK);
+        for (u32 n = 0; n < 4 && rows[i].cancels; n++) {
+            CHECK(step_once(engine, &step, &fault) == SOV_OK);
+        }
+        struct outcome outcome = {0};
+        if (rows[i].cancels) engine_cancel(engine, current);
+        run_on(engine, &outcome);
+        CHECK_MSG(outcome.status == rows[i].status, "row %u: %s", i, outcome.fault.message);
+        CHECK_MSG(ends.n_finished == rows[i].n_finished && ends.n_lost == rows[i].n_lost &&
+                      ends.n_kv == rows[i].n_kv && ends.fault.status == rows[i].status,
+                  "row %u: %u ends with %u positions, %u lost: %s", i, ends.n_finished, ends.n_kv,
+                  ends.n_lost, ends.fault.message);
+        bool is_named = ends.id.sequence_id == 77 && ends.id.n_tokens == 36 &&
+                        ends.id.kind == CHECKPOINT_FINISH;
+        CHECK(is_named == (rows[i].n_lost > 0));
+        engine_close(engine);
+    }
+    tiny_close(&tiny);
+}
+
 int program_main(const struct platform_start *start) {
     static const struct test_case cases[] = {
         {"plans", plans},
@@ -786,6 +878,7 @@ int program_main(const struct platform_start *start) {
         {"evaluate", evaluate},
         {"non_finite", non_finite},
         {"failure_then_another", failure_then_another},
+        {"lost_ends", lost_ends},
     };
     return test_main(start, "test_engine", cases, COUNT_OF(cases));
 }

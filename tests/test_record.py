@@ -347,6 +347,33 @@ def test_kill_loses_no_request(small, tmp_path):
     assert [json.loads(r["line"]) for r in found] == lines
 
 
+def test_kill_while_requests_are_recorded(small, tmp_path):
+    """They are several commits: the first of them are there then, in order, none was answered, and
+    sov resume finishes those."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    lines = write_lines(tmp_path / "r", 5000, tokens=1)
+    counts = []
+    for when in range(8, 16):
+        store = tmp_path / f"s{when}"
+        done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
+                               f"inject=fsync:signal=KILL:when={when}", "-o", tmp_path / "trace",
+                               sov.SOV, "batch", "-m", small, tmp_path / "r", "--store", store,
+                               "--max-seqs", "2"], capture_output=True)
+        if b"PTRACE" in done.stderr:
+            pytest.skip("this system does not allow ptrace")
+        found = [read_request(p) for kind, _, _, p in records(store) if kind == REQUEST]
+        assert [json.loads(r["line"]) for r in found] == lines[:len(found)]
+        counts.append(len(found))
+        if len(found) < len(lines):
+            assert done.stdout == b""
+        if counts.count(len(lines)) == 2:
+            break
+    k = next(i for i, n in enumerate(counts) if n > 0)
+    answers = sov.succeed("resume", tmp_path / f"s{k + 8}", "-m", small).stdout.splitlines()
+    assert [json.loads(a)["id"] for a in answers] == [line["id"] for line in lines[:counts[k]]]
+
+
 # --- signals ---
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
@@ -422,6 +449,28 @@ def test_no_folder_to_be_had(small, tmp_path):
         assert done.returncode == 1 and b"EACCES" in done.stderr
 
 
+@pytest.mark.parametrize("program", ["sov", "sov-asan"])
+def test_nobody_else_may_read(program, small, tmp_path):
+    """Whatever the umask, also where a crash left something of the store."""
+    store = tmp_path / "a/s"
+    before = os.umask(0)
+    try:
+        store.parent.mkdir(mode=0o755)
+        store.mkdir(mode=0o755)  # who makes the folder says who may look into it
+        (store / "log.new").write_bytes(b"left")
+        (store / "log.new").chmod(0o666)
+        for path in (store, tmp_path / "b/c"):
+            sov.succeed("run", "-m", small, "-p", "x", "-n", "1", "--store", path,
+                        program=sov.BUILD / program)
+    finally:
+        os.umask(before)
+    for path in (store, tmp_path / "b/c"):
+        modes = {p.name: p.stat().st_mode & 0o777 for p in path.iterdir()}
+        assert modes == {"log": 0o600, "lock": 0o600}
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "b/c").stat().st_mode & 0o777 == 0o700
+
+
 def test_not_a_store_and_damage(small, tmp_path):
     store = tmp_path / "s"
     run(small, store, "-n", "1")
@@ -435,6 +484,20 @@ def test_not_a_store_and_damage(small, tmp_path):
     (store / "log").write_bytes(other)
     done = sov.call("run", "-m", small, "-p", "x", "-n", "1", "--store", store)
     assert done.returncode in (3, 4) and done.stdout == b"" and (store / "log").read_bytes() == other
+
+
+def test_chat_ends_with_its_record(small, tmp_path):
+    """After the record has failed no message is answered any more."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
+                           "inject=fsync:error=EIO:when=9+", "-o", tmp_path / "trace", sov.SOV,
+                           "chat", "-m", small, "--store", tmp_path / "s", "-n", "4", "--greedy",
+                           "--ignore-eos", "-c", "200"], input=b"a\n" * 20, capture_output=True)
+    if b"PTRACE" in done.stderr:
+        pytest.skip("this system does not allow ptrace")
+    assert done.returncode == 1 and done.stderr.count(b"EIO") == 1, done.stderr
+    verify(tmp_path / "s")
 
 
 @pytest.mark.parametrize("call, error", [("fsync", "EIO"), ("pwrite64", "ENOSPC")])

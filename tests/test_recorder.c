@@ -347,6 +347,71 @@ static void refused_unasked(void) {
     }
 }
 
+// An end that could not be made is told by the flush, whenever it is asked; its sequence stays as
+// it was, and may be gone on with.
+static void lost_end(void) {
+    reset_disk();
+    open_recorder();
+    struct sov_fault cause = {0}, fault = {0};
+    struct checkpoint_id end = id_of(0xab12, 9, CHECKPOINT_FINISH);
+    CHECK(start(0xab12, "r", "f") == SOV_OK && start(2, "r", "f") == SOV_OK);
+    CHECK(fault_set(&cause, SOV_ERR_IO, "K and V are not to be had") == SOV_ERR_IO);
+    store.lost(store.context, &end, &cause);
+    CHECK(finish(id_of(2, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    CHECK(recorder_flush(recorder, &fault) == SOV_ERR_IO);
+    CHECK_MSG(str_equal(str_from_z(fault.message),
+                        STR("the end of sequence 000000000000ab12 is not in the record (sov resume "
+                            "makes it): K and V are not to be had")),
+              "%s", fault.message);
+    CHECK(recorder_check(recorder, &fault) == SOV_OK); // the others go on
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_ERR_IO && head.n_records == 6);
+    struct rowm *rowm = open_again();
+    u64 record = ROWM_NONE;
+    CHECK(rowm_find_available(rowm, 0xab12, &record) && record == 2);
+    CHECK(!rowm_find_available(rowm, 2, &record));
+    rowm_close(rowm);
+}
+
+// A capability is used behind what was given before, in a transaction of its own, once.
+static void resuming(void) {
+    reset_disk();
+    open_recorder();
+    struct rowm_head head;
+    struct sov_fault fault = {0};
+    CHECK(start(1, "r", "first") == SOV_OK && start(2, "r", "f") == SOV_OK);
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 5);
+    struct rowm *rowm = open_again();
+    struct rowm_record_info info;
+    CHECK(rowm_info(rowm, 2, &info, &fault) == SOV_OK && info.available);
+    CHECK(recorder_open(rowm, &recorder, &fault) == SOV_OK);
+    store = recorder_store(recorder);
+    struct rowm_claim claim = {
+        .txid = sha256_of(STR("a claim")), .capability = info.capability, .consumer = 1};
+    u8 payload[8];
+    usize n = 0;
+    CHECK(begin(id_of(2, 69, CHECKPOINT_BOUNDARY), "x") == SOV_OK);
+    CHECK(recorder_resume(recorder, &claim, payload, 3, &n, &fault) == SOV_ERR_LIMIT);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_OK);
+    CHECK(str_equal((struct str){payload, n}, STR("first")));
+    CHECK(!is_pending(id_of(2, 69, CHECKPOINT_BOUNDARY))); // it stood in front
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_STATE);
+    CHECK(recorder_flush(recorder, &fault) == SOV_OK && recorder_head(recorder).n_records == 8);
+    // The successor is the one that the next checkpoint consumes.
+    CHECK(finish(id_of(1, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+    claim.txid = sha256_of(STR("another"));
+    disk.fail_sync = disk.n_syncs + 1;
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_STATE);
+    fault = (struct sov_fault){0};
+    CHECK(start(3, "r", "f") == SOV_OK && recorder_flush(recorder, &fault) == SOV_ERR_IO);
+    fault = (struct sov_fault){0};
+    CHECK(recorder_resume(recorder, &claim, payload, sizeof payload, &n, &fault) == SOV_ERR_IO);
+    CHECK(close_recorder(&head) == SOV_ERR_IO && head.n_records == 9);
+}
+
 // R5: a sync that fails, and a disk that is full; what was durable is there afterwards.
 static void failures(void) {
     for (u32 full = 0; full < 2; full++) {
@@ -406,6 +471,7 @@ static void closing(void) {
 static const struct test_case cases[] = {
     {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
     {"again", again},       {"refused_unasked", refused_unasked},
+    {"lost_end", lost_end}, {"resuming", resuming},
     {"failures", failures}, {"closing", closing},
 };
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -220,6 +221,32 @@ def test_resuming_again_changes_nothing(case, tmp_path):
     assert sov.succeed("resume", base, "-m", case.model).stdout == out
 
 
+def test_what_did_not_run_keeps_its_capability(case, tmp_path):
+    """A checkpoint is read when there is room for its sequence, not before: neither memory nor records
+    grow with what a store has. Each reading leaves a record without a payload of its own."""
+    base = tmp_path / "s"
+    process = case.batch(base)
+    while not is_recorded(case, base):
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    n_left = json.loads(sov.succeed("verify", base, "--json").stdout)["available"]
+    spool = base.with_name("s.spool")
+    before = spool.stat().st_size
+    process = case.resume(base, "--max-seqs", "2")
+    while process.poll() is None and spool.stat().st_size < before + 20 * FRAME_BYTES:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    records = sw.read_records((base / "log").read_bytes())
+    n_read = sum(r.payload is None for r in records)
+    n_finished = n_left - json.loads(sov.succeed("verify", base, "--json").stdout)["available"]
+    assert 1 <= n_read <= n_finished + 2 < n_left
+    assert case.resume(base).wait(TIMEOUT) == 0
+    case.check(base)
+
+
 def test_events_that_were_recorded_but_not_published(case, tmp_path):
     """A spool that a kill, or a loss of power, has left shorter than the record is filled from it."""
     whole = (case.folder / "whole.spool").read_bytes()
@@ -248,6 +275,38 @@ def test_events_that_were_recorded_but_not_published(case, tmp_path):
     path.write_bytes(data[:len(data) - min(40, len(data) // FRAME_BYTES - 1) * FRAME_BYTES])
     assert case.resume(base).wait(TIMEOUT) == 0
     case.check(base)
+
+
+def test_a_path_that_cannot_be_written_is_told_at_once(case, tmp_path):
+    base = interrupted(case, tmp_path / "s")
+    log = (base / "log").read_bytes()
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "none/out", tmp_path / "folder"):
+        done = sov.call("resume", base, "-m", case.model, "-o", path)
+        assert done.returncode == 1 and str(path).encode() in done.stderr
+        assert (base / "log").read_bytes() == log
+    assert not list(tmp_path.glob("folder*.new"))
+
+
+def test_answers_replace_what_was_there_when_they_are_whole(case, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("old\n")
+    out.chmod(0o640)
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+    store = case.folder / "whole"
+    done = sov.call("resume", store, "-m", case.model, "-o", out, preexec_fn=limit)
+    assert done.returncode == 1 and b"EFBIG" in done.stderr and out.read_text() == "old\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    sov.succeed("resume", store, "-m", case.model, "-o", out)
+    assert sorted(out.read_bytes().splitlines()) == case.answers
+    assert out.stat().st_mode & 0o777 == 0o640 and [p.name for p in tmp_path.iterdir()] == ["out"]
+    # What is no file is written to.
+    pipe = sov.succeed("resume", store, "-m", case.model, "-o", "/dev/stdout").stdout
+    assert pipe == out.read_bytes()
+    sov.succeed("resume", store, "-m", case.model, "-o", "/dev/null")
 
 
 def test_two_at_a_time(case, tmp_path):

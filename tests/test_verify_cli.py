@@ -5,6 +5,7 @@ import fcntl
 import json
 import random
 import re
+import resource
 import time
 
 import pytest
@@ -293,3 +294,27 @@ def test_the_writer_in_python_writes_what_it_reads():
     """Of the tests themselves: a log read back and written again is the same log."""
     data = make(2, 1).bytes()
     assert sw.write_records(sw.read_records(data)).bytes()[8192:] == data[8192:]
+
+
+def test_a_log_that_claims_much_takes_no_memory(store, tmp_path):
+    """Head slots of a sparse file may tell of the most transactions there are; it ends where the
+    entries do, by whoever reads it."""
+    length = 64 << 30
+    data = bytearray((store[0] / "log").read_bytes())
+    for at in (0, 4096):
+        data[at + 24:at + 32] = length.to_bytes(8, "little")
+        data[at + 40:at + 48] = (2**26).to_bytes(8, "little")
+    older = min((0, 4096), key=lambda at: int.from_bytes(data[at + 16:at + 24], "little"))
+    newer = 4096 - older
+    data[older + 240:older + 272] = sw.digest(bytes(data[older:older + 240]))
+    data[newer + 208:newer + 240] = data[older + 240:older + 272]
+    data[newer + 240:newer + 272] = sw.digest(bytes(data[newer:newer + 240]))
+    (tmp_path / "log").write_bytes(data)
+    with open(tmp_path / "log", "r+b") as log:
+        try:
+            log.truncate(length)
+        except OSError:
+            pytest.skip("no sparse files here")
+    done = sov.call("verify", tmp_path, preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+    assert done.returncode == 4 and b"does not verify at byte" in done.stdout + done.stderr, done

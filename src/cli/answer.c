@@ -123,7 +123,8 @@ static enum sov_status generate(struct generation *x, struct sov_fault *fault) {
     while (status == SOV_OK && !x->has_ended) {
         bool nobody_reads = platform_interrupted() || x->out->status != SOV_OK;
         if (nobody_reads && answer->finish == FINISH_NONE && !answer->cancelled) {
-            bool is_interrupted = platform_interrupted() && !x->g->signal_ends;
+            bool is_end = x->g->ctrl_c_ends && !platform_terminated();
+            bool is_interrupted = platform_interrupted() && !is_end;
             if (is_interrupted) session_checkpoint(x->session);
             if (is_interrupted) engine_interrupt(x->session->engine, x->sequence);
             answer->cancelled = true;

@@ -305,8 +305,10 @@ static void take_line(struct batch *b, struct batch_slot *slot, struct str line,
 
 // --- recording ahead ---
 
-// A file is read twice: first all its requests go to the store, in a few commits, so that a crash
-// at any time afterwards loses none. What is wrong with a line is said when it is read again.
+// A file is read twice: first all its requests go to the store, so that a crash at any time
+// afterwards loses none. They are several commits, since what is staged is found by whoever opens
+// the store after a kill, committed or not: before the end of this the first lines are there, and
+// nothing was answered. What is wrong with a line is said when it is read again.
 static enum sov_status record_ahead(struct batch *b, struct sov_fault *fault) {
     struct id_set ids = {0};
     struct lines lines = b->lines;

@@ -28,6 +28,7 @@ struct chat {
     u64 text_len, text_bytes;
     u8 *system; // [LINE_BYTES_MAX] what /system set
     bool interactive, failed;
+    int record_exit_code; // of a record that failed: nothing is said any more (record.h, C2)
 };
 
 // A line on stderr.
@@ -186,7 +187,10 @@ static void say(struct chat *c, struct str text, struct output *out) {
     }
     if (status == SOV_OK) return;
     c->failed = true;
-    (void)cli_fail(&fault);
+    int exit_code = cli_fail(&fault);
+    struct sov_fault ignored = {0};
+    bool is_recorded = record_end(&c->session.record, &ignored) == SOV_OK;
+    if (!is_recorded) c->record_exit_code = exit_code;
 }
 
 // --- commands ---
@@ -289,13 +293,14 @@ static int converse(struct chat *c, struct line_editor *editor, struct output *o
             continue;
         }
         say(c, (struct str){line.data + escaped, line.len - escaped}, out);
-        if (out->status != SOV_OK) break;
+        if (out->status != SOV_OK || c->record_exit_code != 0) break;
         if (platform_interrupted() && !(c->interactive && platform_forget_interrupt())) {
             exit_code = CLI_EXIT_INTERRUPTED;
             break;
         }
     }
     int written = output_finish(out);
+    if (c->record_exit_code != 0) return c->record_exit_code;
     if (exit_code != 0) return exit_code;
     return written != 0 ? written : (c->failed && !c->interactive ? 1 : 0);
 }
@@ -347,7 +352,7 @@ int cli_chat(const struct command *command, const struct platform_start *start) 
     if (status == SOV_OK) status = open_chat(&c, &fault);
     if (status == SOV_OK) {
         c.interactive = line_editor_is_interactive(editor);
-        g.signal_ends = c.interactive;
+        g.ctrl_c_ends = c.interactive;
         if (c.interactive) put_banner(&c);
         exit_code = converse(&c, editor, &out);
         struct output err;

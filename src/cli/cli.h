@@ -318,6 +318,24 @@ void piece_stream_put(struct piece_stream *stream, u32 token);
 void piece_stream_put_bytes(struct piece_stream *stream, struct str bytes);
 void piece_stream_end(struct piece_stream *stream);
 
+// A file that is replaced as a whole: what has the name keeps it until the new one is there. What
+// is no regular file (a terminal, a pipe) is written to as it is.
+#define REPLACED_PATH_BYTES 4096
+struct replaced_file {
+    const char *path; // or NULL: stdout
+    int descriptor;   // to write to, once it is open
+    bool is_new;      // it has new_path
+    char new_path[REPLACED_PATH_BYTES];
+};
+// Whether there may be such a file, found out by trying. Leaves everything as it is. NULL and "-"
+// are stdout.
+enum sov_status replaced_file_check(const char *path, struct sov_fault *fault) MUST_CHECK;
+enum sov_status replaced_file_open(struct replaced_file *file, const char *path,
+                                   struct sov_fault *fault) MUST_CHECK;
+// `is_whole`: it takes its name, durable; else nothing has changed.
+enum sov_status replaced_file_close(struct replaced_file *file, bool is_whole,
+                                    struct sov_fault *fault) MUST_CHECK;
+
 // Flushes; 0, or 1 after a message when something could not be written. A reader that went away
 // (EPIPE) is 1 without a message.
 int output_finish(struct output *out);

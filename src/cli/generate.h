@@ -24,11 +24,11 @@ struct generate_options {
     struct logit_bias bias_table[SAMPLE_BIASES_MAX];
     struct stop_matcher stop;
     struct str stop_strings[STOP_STRINGS_MAX]; // [stops.n]
-    // Not options: who asks, what was said (for the record), and whether a signal is meant to end
-    // an answer, not to interrupt it.
+    // Not options: who asks, what was said (for the record), and whether Ctrl-C is meant to end an
+    // answer, not to interrupt it. SIGTERM always interrupts.
     enum payload_command command;
     struct str text;
-    bool signal_ends;
+    bool ctrl_c_ends;
 };
 
 #define GENERATE_OPTIONS_MAX 48 // rows that the options of one command have, at most

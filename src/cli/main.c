@@ -12,14 +12,16 @@ static const struct command commands[] = {
      "stop strings and what follows them. --json prints one object: prompt_tokens (ids), tokens\n"
      "(ids of the answer without an end token, but with those that hold a stop string), text,\n"
      "logprobs when asked for, finish_reason (stop, length or cancelled), seed, timings. Ctrl-C\n"
-     "ends the answer; the exit code is 130 then.\n\n"
+     "and SIGTERM end the run; the exit code is 130 then, and sov resume can finish the answer.\n\n"
      "example:\n"
      "  sov run -m SmolLM2-135M-Instruct.Q4_1.gguf --chat -p \"Why is the sky blue?\"\n",
      cli_run},
     {"chat", "talk with a chat model", "chat -m MODEL [--system TEXT] [options]",
      "On a terminal the line can be edited (arrows, Ctrl-A E U K W, up and down for earlier\n"
      "lines); Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands. Without a terminal\n"
-     "every line of stdin is one message. The KV cache of the conversation is kept.\n\n"
+     "every line of stdin is one message. The KV cache of the conversation is kept. In the\n"
+     "record an answer that Ctrl-C stopped on a terminal has ended; what SIGTERM stopped, and\n"
+     "without a terminal Ctrl-C too, is interrupted, and sov resume finishes it.\n\n"
      "example:\n  sov chat -m SmolLM2-135M-Instruct.Q4_1.gguf --system \"Answer briefly.\"\n",
      cli_chat},
     {"batch", "answer a file of requests, many at once",
@@ -30,7 +32,9 @@ static const struct command commands[] = {
      "from the id. Out come, in order of completion: id, tokens, text, finish_reason, usage,\n"
      "seed, digest (of the sequence's last event), logprobs when asked for. The bytes for a\n"
      "request do not depend on what else runs. OpenAI's batch lines (custom_id, url, body) are\n"
-     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n\n"
+     "answered in their shape. A line that is wrong gives {id, line, error} and exit code 1.\n"
+     "All requests of a file are recorded before the first is run. Killed before that, nothing\n"
+     "was answered, and the record has the first of them only; later it has all.\n\n"
      "example:\n"
      "  echo '{\"id\":1,\"prompt\":\"Once upon a\",\"max_tokens\":20}' | sov batch -m MODEL -\n",
      cli_batch},

@@ -215,6 +215,84 @@ void file_free(struct file_bytes *file) {
     *file = (struct file_bytes){0};
 }
 
+// --- files that are replaced ---
+
+static enum sov_status name_new(struct replaced_file *file, struct sov_fault *fault) {
+    u32 random = 0; // two processes may write to one path
+    enum sov_status status = platform_random(&random, sizeof random, fault);
+    if (status != SOV_OK) return status;
+    struct text t = TEXT_OVER_ARRAY(file->new_path);
+    text_format(&t, "%s.%08x.new", file->path, random);
+    return t.truncated ? fault_set(fault, SOV_ERR_LIMIT, "the path of the output is too long")
+                       : SOV_OK;
+}
+
+// What has the name now, opened without waiting for anybody: *before is a regular file's
+// descriptor, or -1; *is_other: it is there and no regular file.
+static enum sov_status look_at_old(const char *path, int *before, bool *is_other,
+                                   struct sov_fault *fault) {
+    struct sov_fault inner = {0};
+    u64 ignored = 0;
+    *is_other = false;
+    enum sov_status status = platform_open(path, PLATFORM_OPEN_UPDATE, before, &inner);
+    if (status == SOV_OK) {
+        *is_other = platform_file_size(*before, &ignored, NULL) != SOV_OK;
+        if (*is_other) platform_close(*before);
+    }
+    if (status != SOV_OK || *is_other) *before = -1;
+    if (status == SOV_OK || platform_is_missing(path)) return SOV_OK;
+    return fault_set(fault, status, "%s", inner.message);
+}
+
+enum sov_status replaced_file_open(struct replaced_file *file, const char *path,
+                                   struct sov_fault *fault) {
+    bool is_stdout = path == NULL || str_equal(str_from_z(path), STR("-")), is_other = false;
+    *file = (struct replaced_file){is_stdout ? NULL : path, PLATFORM_STDOUT, false, ""};
+    if (is_stdout) return SOV_OK;
+    int before = -1;
+    enum sov_status status = look_at_old(path, &before, &is_other, fault);
+    if (status != SOV_OK) return status;
+    if (is_other) return platform_open(path, PLATFORM_OPEN_CREATE, &file->descriptor, fault);
+    status = name_new(file, fault);
+    if (status == SOV_OK) {
+        status = platform_open(file->new_path, PLATFORM_OPEN_CREATE, &file->descriptor, fault);
+        file->is_new = status == SOV_OK;
+    }
+    if (status == SOV_OK && before >= 0) {
+        status = platform_take_mode(file->descriptor, before, fault);
+    }
+    if (before >= 0) platform_close(before);
+    if (status != SOV_OK && file->is_new) {
+        enum sov_status removed = replaced_file_close(file, false, NULL);
+        (void)removed; // what failed first counts
+    }
+    return status;
+}
+
+enum sov_status replaced_file_close(struct replaced_file *file, bool is_whole,
+                                    struct sov_fault *fault) {
+    if (file->path == NULL) return SOV_OK;
+    enum sov_status status = SOV_OK;
+    if (file->is_new && is_whole) status = platform_sync(file->descriptor, fault);
+    platform_close(file->descriptor);
+    if (!file->is_new) return status;
+    if (status == SOV_OK && is_whole) status = platform_rename(file->new_path, file->path, fault);
+    if (status == SOV_OK && is_whole) return SOV_OK;
+    enum sov_status removed = platform_remove(file->new_path, fault);
+    return status != SOV_OK ? status : removed;
+}
+
+enum sov_status replaced_file_check(const char *path, struct sov_fault *fault) {
+    struct replaced_file file;
+    int before = -1;
+    bool is_other = path == NULL || str_equal(str_from_z(path), STR("-"));
+    enum sov_status status = is_other ? SOV_OK : look_at_old(path, &before, &is_other, fault);
+    if (before >= 0) platform_close(before);
+    if (status != SOV_OK || is_other) return status;
+    status = replaced_file_open(&file, path, fault);
+    return status != SOV_OK ? status : replaced_file_close(&file, false, fault);
+}
+
 static bool is_separator(u8 byte) {
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n' || byte == ',' ||
            byte == '[' || byte == ']';

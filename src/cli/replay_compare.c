@@ -269,6 +269,15 @@ static enum sov_status take_finish(void *context, const struct checkpoint_id *id
     return SOV_OK;
 }
 
+// Its end was not compared.
+static void note_lost(void *context, const struct checkpoint_id *id,
+                      const struct sov_fault *fault) {
+    struct replay_slot *slot = slot_of(context, id->sequence_id);
+    if (slot->status != SOV_OK || slot->sequence->finish == ROWM_NONE) return;
+    slot->fault = *fault;
+    slot->status = fault->status;
+}
+
 struct checkpoint_store replay_store(struct replay *replay) {
     return (struct checkpoint_store){
         .context = replay,
@@ -277,6 +286,7 @@ struct checkpoint_store replay_store(struct replay *replay) {
         .forget = forget,
         .start = take_start,
         .finish = take_finish,
+        .lost = note_lost,
     };
 }
 

@@ -2,9 +2,10 @@
 // sov resume: finishes what a store has of interrupted sequences, and writes all answers.
 //
 // X1. The store's lock is held from before the first capability is consumed to the end.
-// X2. Each interrupted sequence is read once: its capability is consumed, and a record that refers
-//     to the same payload issues the next, in one transaction. Stopped anywhere, it has exactly
-//     one, and may be resumed again.
+// X2. Each interrupted sequence is read once, when there is room for it to run: its capability is
+//     consumed, and a record that refers to the same payload issues the next, in one transaction.
+//     Stopped anywhere, it has exactly one, and may be resumed again. So memory holds the payloads
+//     of what runs, however much a store has.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
 #include "freestanding/mem.h"
@@ -21,9 +22,7 @@ struct resume_options {
 
 // A sequence that is to be finished.
 struct resumed {
-    const struct store_sequence *sequence;
-    struct store_payload payload; // as it was disclosed
-    struct sha256_digest payload_hash;
+    const struct store_sequence *sequence; // its last record has the capability
     u32 context;
     bool is_begun;
 };
@@ -137,70 +136,66 @@ static struct sha256_digest claim_txid(u64 owner, const struct sha256_digest *ca
     return sha256_end(&h);
 }
 
-// Consumes the capability that a sequence has, and keeps what is disclosed. X2.
-static enum sov_status read_once(struct resume *x, struct resumed *r, u64 record,
-                                 struct sov_fault *fault) {
-    struct rowm_record_info info;
-    enum sov_status status = rowm_info(x->rowm, record, &info, fault);
-    if (status != SOV_OK) return status;
-    r->payload.memory = platform_memory_map((usize)MAX(info.payload_bytes, 1ull));
-    if (r->payload.memory == NULL) {
+// Consumes the capability that a sequence has; what is disclosed is in memory of its own. X2.
+static enum sov_status read_once(struct resume *x, const struct resumed *r,
+                                 struct store_payload *payload, struct sov_fault *fault) {
+    struct rowm_record_info info = rowm_snapshot_info(x->view.snapshot, r->sequence->last);
+    payload->capacity = MAX(info.payload_bytes, 1ull);
+    payload->memory = platform_memory_map((usize)payload->capacity);
+    if (payload->memory == NULL) {
         return fault_set(fault, SOV_ERR_MEMORY, "a checkpoint of %llu bytes: no memory",
                          info.payload_bytes);
     }
-    r->payload.capacity = MAX(info.payload_bytes, 1ull);
-    r->payload_hash = info.payload_hash;
     struct rowm_claim claim = {
         .txid = claim_txid(r->sequence->owner, &info.capability),
         .capability = info.capability,
         .consumer = r->sequence->owner,
     };
     usize n = 0;
-    status = rowm_resume(x->rowm, &claim, r->payload.memory, (usize)r->payload.capacity, &n, NULL,
-                         fault);
-    return status == SOV_OK ? store_payload_open(&x->view, record, n, &r->payload, fault) : status;
+    enum sov_status status =
+        recorder_resume(x->recorder, &claim, payload->memory, (usize)payload->capacity, &n, fault);
+    if (status != SOV_OK) return status;
+    return store_payload_open(&x->view, r->sequence->last, n, payload, fault);
 }
 
-// Whether the sequence can be read at all: request and checkpoint, in clear or with what they are
-// commitments to; where its events are wanted, the checkpoints before it too. Nothing is consumed.
-static enum sov_status look_at(struct resume *x, const struct store_sequence *q, u64 record,
-                               struct resumed *r, struct sov_fault *fault) {
+// The request can be read, and where it is sealed the checkpoint too, and, where its events are
+// wanted, those before it; nothing is consumed yet.
+static enum sov_status look_at(struct resume *x, const struct store_sequence *q, struct resumed *r,
+                               struct sov_fault *fault) {
     struct store_request request;
+    struct store_payload checkpoint = {.memory = NULL};
     enum sov_status status = store_request_open(&request, &x->view, q, fault);
     if (status != SOV_OK) return status;
     *r = (struct resumed){.sequence = q, .context = request.said.context};
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
-    store_request_close(&request);
-    struct store_payload checkpoint = {.memory = NULL};
-    for (u64 i = x->spool != NULL ? q->first : record; i != ROWM_NONE && status == SOV_OK;
-         i = x->all.next[i]) {
-        status = store_payload_read(&x->view, i, &checkpoint, fault);
+    u64 record = !request.payload.is_sealed ? ROWM_NONE : x->spool != NULL ? q->first : q->last;
+    for (; record != ROWM_NONE && status == SOV_OK; record = x->all.next[record]) {
+        status = store_payload_read(&x->view, record, &checkpoint, fault);
     }
     store_payload_free(&checkpoint);
+    store_request_close(&request);
     return status;
 }
 
 static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     for (u64 i = 0; i < x->all.n; i++) {
         const struct store_sequence *q = &x->all.items[i];
-        u64 record = ROWM_NONE;
         if (q->finish != ROWM_NONE) continue;
-        if (!rowm_find_available(x->rowm, q->owner, &record)) {
-            complain(x->options->store_path,
-                     "a sequence without an end whose checkpoint was read by someone else");
-            x->n_failed++;
+        if (q->last == ROWM_NONE || !rowm_snapshot_info(x->view.snapshot, q->last).available) {
+            struct sov_fault taken = {0};
+            (void)!fault_set(&taken, SOV_ERR_STATE,
+                             "sequence %016llx has no end, and someone else read its checkpoint",
+                             q->owner);
+            note_failed(x, &taken);
             continue;
         }
-        struct resumed *r = &x->resumed[x->n_resumed];
         struct sov_fault inner = {0};
-        enum sov_status status = look_at(x, q, record, r, &inner);
+        enum sov_status status = look_at(x, q, &x->resumed[x->n_resumed], &inner);
         if (status == SOV_ERR_UNSUPPORTED) { // the others are finished all the same
             note_erased(x, q, &inner);
             continue;
         }
         if (status != SOV_OK) return fault_set(fault, status, "%s", inner.message);
-        status = read_once(x, r, record, fault);
-        if (status != SOV_OK) return status;
         x->n_resumed++;
         if (platform_interrupted()) {
             return fault_set(fault, SOV_ERR_INTERRUPTED, "stopped by a signal");
@@ -265,18 +260,21 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
     struct payload_checkpoint history;
     struct engine_request request;
     *slot = (struct resume_slot){.resumed = r};
+    struct store_payload payload = {.memory = NULL};
     enum sov_status status = store_request_open(&slot->request, &x->view, r->sequence, fault);
-    if (status == SOV_OK) status = payload_checkpoint_read(r->payload.bytes, &history, fault);
     if (status == SOV_OK) {
         status = store_request_for_engine(&slot->request, x->session.vocabulary.tokenizer, &request,
                                           fault);
     }
-    if (status != SOV_OK) return status;
-    request.history = &history;
-    request.history_hash = r->payload_hash;
-    status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+    if (status == SOV_OK) status = read_once(x, r, &payload, fault);
+    if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
+    if (status == SOV_OK) {
+        request.history = &history;
+        request.history_hash = rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+    }
     slot->is_used = status == SOV_OK;
-    store_payload_free(&r->payload); // the engine has its own now
+    store_payload_free(&payload); // the engine has its own now
     return status;
 }
 
@@ -434,7 +432,6 @@ static enum sov_status open_store(struct resume *x, const struct rowm_disk *disk
 }
 
 static void free_all(struct resume *x) {
-    for (u64 i = 0; i < x->n_resumed; i++) store_payload_free(&x->resumed[i].payload);
     u64 n = MAX(x->all.n, 1ull);
     if (x->resumed != NULL) platform_memory_unmap(x->resumed, (usize)(n * sizeof *x->resumed));
     if (x->slots != NULL) platform_memory_unmap(x->slots, x->n_slots * sizeof *x->slots);
@@ -533,25 +530,21 @@ static void print_figures(const struct resume *x, u64 n_open, const struct rowm_
     output_flush(&err);
 }
 
-static bool is_dash(const char *path) { return str_equal(str_from_z(path), STR("-")); }
-
 // Answers to a file or to stdout, after all is done.
 static enum sov_status write_answers(struct resume *x, int *exit_code, struct sov_fault *fault) {
-    const struct resume_options *o = x->options;
     struct output out;
+    struct replaced_file file;
     struct rowm_head head = {0};
     u64 n_open = 0;
-    int descriptor = PLATFORM_STDOUT;
-    bool to_file = o->out_path != NULL && !is_dash(o->out_path);
-    if (to_file) {
-        enum sov_status status =
-            platform_open(o->out_path, PLATFORM_OPEN_CREATE, &descriptor, fault);
-        if (status != SOV_OK) return status;
-    }
-    output_init(&out, descriptor);
-    enum sov_status status = put_answers(x, &out, &n_open, &head, fault);
+    enum sov_status status = replaced_file_open(&file, x->options->out_path, fault);
+    if (status != SOV_OK) return status;
+    output_init(&out, file.descriptor);
+    status = put_answers(x, &out, &n_open, &head, fault);
     int finished = output_finish(&out);
-    if (to_file) platform_close(descriptor);
+    struct sov_fault inner = {0};
+    enum sov_status closed = replaced_file_close(&file, status == SOV_OK && finished == 0, &inner);
+    if (status == SOV_OK && closed != SOV_OK)
+        status = fault_set(fault, closed, "%s", inner.message);
     if (status != SOV_OK) return status;
     print_figures(x, n_open, &head);
     bool is_bad = n_open > 0 || x->n_failed > 0 || x->spool_failed;
@@ -579,6 +572,7 @@ static enum sov_status open_spool(struct resume *x, struct sov_fault *fault) {
 
 static enum sov_status run(struct resume_options *o, int *exit_code, struct sov_fault *fault) {
     enum sov_status status = session_choose(&o->model, fault); // before the store changes
+    if (status == SOV_OK) status = replaced_file_check(o->out_path, fault);
     if (status == SOV_OK) {
         status = store_model_digest(o->model.model_path, &o->model.engine.model_digest, fault);
     }
@@ -612,7 +606,7 @@ static bool parse(const struct command *command, const struct platform_start *st
         MODEL_OPTION(&o->model),
         BACKEND_OPTION(&o->model),
         {OPTION_STRING, "-o", "--output", "FILE", &o->out_path, no, 0, 0,
-         "where the answers go, when all are there (\"-\": stdout, the default)"},
+         "where the answers go, replaced when all are there (\"-\": stdout, the default)"},
         {OPTION_STRING, "--events", NULL, "SPOOL", &o->events_path, no, 0, 0,
          "append every event to this file, as the run that was interrupted did"},
         SEQUENCES_OPTIONS(&o->model),

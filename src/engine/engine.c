@@ -101,10 +101,11 @@ static enum sov_status ask_stop_rule(const struct engine_request *request,
     if (h->kind == PAYLOAD_BOUNDARY && n_tokens > h->n_prompt) end--;
     for (u32 i = h->n_prompt; i < end && request->stop != NULL; i++) {
         if (!request->stop(request->stop_context, payload_u32(h->tokens, i))) continue;
-        return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: the checkpoint goes on behind token %u, where the request "
-                         "ends",
-                         request->id, i);
+        return fault_set(
+            fault, SOV_ERR_INTEGRITY,
+            "sequence %016llx: the checkpoint goes on behind token %u, where the request "
+            "ends",
+            request->id, i);
     }
     return SOV_OK;
 }
@@ -117,7 +118,7 @@ enum sov_status engine_submit(struct engine *engine, const struct engine_request
         if (engine->sequences[i].handle == 0 || engine->sequences[i].request.id != request->id) {
             continue;
         }
-        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %llu is there already",
+        return fault_set(fault, SOV_ERR_ARGUMENT, "a sequence with the id %016llx is there already",
                          request->id);
     }
     if (engine_room(engine) == 0) {
@@ -320,7 +321,9 @@ static void record_end(struct engine *engine, struct sequence *q, enum finish_re
     struct str bytes;
     enum sov_status status = sequence_checkpoint(engine, q, &id, reason, &bytes, &fault);
     if (status == SOV_OK) status = store->finish(store->context, &id, bytes, &fault);
-    if (status != SOV_OK) note_fault(engine, &fault);
+    if (status == SOV_OK) return;
+    note_fault(engine, &fault);
+    if (store->lost != NULL) store->lost(store->context, &id, &fault);
 }
 
 // The end: what is staged is dropped, what was committed stays for prompts to come.
@@ -470,7 +473,7 @@ static enum sov_status check_receipt(const struct checkpoint_id *id,
     struct sha256_digest expected = checkpoint_receipt_hash(id, &receipt->payload_hash);
     if (sha256_equal(&expected, &receipt->receipt_hash)) return SOV_OK;
     return fault_set(fault, SOV_ERR_INTEGRITY,
-                     "the receipt of sequence %llu at %u tokens is not of this checkpoint",
+                     "the receipt of sequence %016llx at %u tokens is not of this checkpoint",
                      id->sequence_id, id->n_tokens);
 }
 
@@ -510,7 +513,7 @@ static enum sov_status receipt_again(struct engine *engine, struct sequence *q,
     struct sha256_digest hash = sealed_kept_hash(bytes);
     if (!sha256_equal(&hash, &q->restored_hash)) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: K and V computed again up to token %u do not have the "
+                         "sequence %016llx: K and V computed again up to token %u do not have the "
                          "digests of the checkpoint",
                          id->sequence_id, id->n_tokens - 1);
     }

@@ -286,9 +286,10 @@ enum sov_status sequence_checkpoint(struct engine *engine, struct sequence *q,
     if (has_range) end = id->n_tokens - 1;
     if (has_kv) {
         sequence_hash_kv(engine, q, end);
-        // A cancel may come at a prepared boundary, or while all is computed again.
+        // A cancel may come at a prepared boundary, or while all is computed again. Where a
+        // sequence ends by itself, all is there.
         bool is_own_end = reason == FINISH_STOP || reason == FINISH_LENGTH;
-        if (id->kind == CHECKPOINT_FINISH) end = is_own_end ? MIN(end, q->kv_hashed) : q->kv_hashed;
+        if (id->kind == CHECKPOINT_FINISH && !is_own_end) end = q->kv_hashed;
         assert(q->kv_hashed <= end);
         if (q->kv_hashed < end) {
             return fault_set(fault, SOV_ERR_IO, "K and V of position %u could not be read",
@@ -360,27 +361,28 @@ enum sov_status sequence_check_history(const struct engine *engine,
         wrong = "model, or of other parameters of sampling";
     }
     if (wrong != NULL) {
-        return fault_set(fault, SOV_ERR_INTEGRITY, "sequence %llu: the checkpoint is of another %s",
-                         request->id, wrong);
+        return fault_set(fault, SOV_ERR_INTEGRITY,
+                         "sequence %016llx: the checkpoint is of another %s", request->id, wrong);
     }
     if (h->kind == PAYLOAD_FINISH) {
-        return fault_set(fault, SOV_ERR_STATE, "sequence %llu has ended", request->id);
+        return fault_set(fault, SOV_ERR_STATE, "sequence %016llx has ended", request->id);
     }
     if (n_tokens > engine->config.context) {
         return fault_set(fault, SOV_ERR_LIMIT,
-                         "sequence %llu: the checkpoint has %u tokens, the context holds %u",
+                         "sequence %016llx: the checkpoint has %u tokens, the context holds %u",
                          request->id, n_tokens, engine->config.context);
     }
     for (u32 i = h->n_prompt; i < n_tokens; i++) {
         if (payload_u32(h->tokens, i) < engine->model->params.n_vocab) continue;
-        return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: token %u of the checkpoint is %u, the vocabulary has %u",
-                         request->id, i, payload_u32(h->tokens, i), engine->model->params.n_vocab);
+        return fault_set(
+            fault, SOV_ERR_INTEGRITY,
+            "sequence %016llx: token %u of the checkpoint is %u, the vocabulary has %u",
+            request->id, i, payload_u32(h->tokens, i), engine->model->params.n_vocab);
     }
     u32 n_generated = n_tokens - h->n_prompt;
     if (h->kind == PAYLOAD_BOUNDARY && n_generated % ENGINE_CHECKPOINT_TOKENS != 0) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "sequence %llu: a checkpoint after %u generated tokens, which is no "
+                         "sequence %016llx: a checkpoint after %u generated tokens, which is no "
                          "multiple of %u",
                          request->id, n_generated, ENGINE_CHECKPOINT_TOKENS);
     }

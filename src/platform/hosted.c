@@ -99,14 +99,16 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
-    bool create = mode == PLATFORM_OPEN_CREATE;
+    bool create = mode == PLATFORM_OPEN_CREATE || mode == PLATFORM_OPEN_CREATE_PRIVATE;
+    bool append = mode == PLATFORM_OPEN_APPEND || mode == PLATFORM_OPEN_APPEND_PRIVATE;
+    bool is_private = mode == PLATFORM_OPEN_CREATE_PRIVATE || mode == PLATFORM_OPEN_APPEND_PRIVATE;
     int flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
-                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                             : append                       ? O_RDWR | O_CREAT | O_APPEND
                              : mode == PLATFORM_OPEN_UPDATE ? O_RDWR
                                                             : O_RDONLY);
     int opened;
     do {
-        opened = open(path, flags, 0644);
+        opened = open(path, flags, is_private ? 0600 : 0644);
     } while (opened < 0 && errno == EINTR);
     if (opened < 0) return system_fail(fault, create ? "create" : "open", path, errno);
     *descriptor = opened;
@@ -126,6 +128,12 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     }
     *bytes = (u64)status.st_size;
     return SOV_OK;
+}
+
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) {
+    struct stat status;
+    if (fstat(from, &status) == 0 && fchmod(descriptor, status.st_mode & 0777) == 0) return SOV_OK;
+    return system_fail_descriptor(fault, "mode of", descriptor, errno);
 }
 
 bool platform_file_identity(int descriptor, struct platform_identity *identity) {
@@ -627,6 +635,10 @@ void platform_watch_interrupt(void) {
 
 bool platform_interrupted(void) {
     return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) != 0;
+}
+
+bool platform_terminated(void) {
+    return __atomic_load_n(&hosted.interrupted, __ATOMIC_RELAXED) == SIGTERM;
 }
 
 bool platform_forget_interrupt(void) {

@@ -53,6 +53,7 @@ static struct {
 #define O_CLOEXEC 02000000
 #define O_DIRECTORY 0200000
 #define MODE_FILE 0644
+#define MODE_PRIVATE_FILE 0600
 #define MODE_FOLDER 0700
 
 static i64 call_open(const char *path, u32 flags, u32 mode) {
@@ -77,6 +78,10 @@ static i64 call_pwrite64(int descriptor, const void *buffer, usize bytes, u64 of
 
 static i64 call_fsync(int descriptor) {
     return linux_syscall(LINUX_FSYNC, (u64)(i64)descriptor, 0, 0, 0, 0, 0);
+}
+
+static i64 call_fchmod(int descriptor, u32 mode) {
+    return linux_syscall(LINUX_FCHMOD, (u64)(i64)descriptor, mode, 0, 0, 0, 0);
 }
 
 static i64 call_rename(const char *from, const char *to) {
@@ -130,6 +135,7 @@ static_assert(sizeof(struct linux_stat) == 144 && offsetof(struct linux_stat, mo
               "the kernel's layout");
 #define MODE_TYPE_MASK 0170000u
 #define MODE_TYPE_REGULAR 0100000u
+#define MODE_RIGHTS_MASK 0777u
 
 static i64 call_fstat(int descriptor, struct linux_stat *result) {
     return linux_syscall(LINUX_FSTAT, (u64)(i64)descriptor, (u64)result, 0, 0, 0, 0);
@@ -313,14 +319,16 @@ _Noreturn void assert_failed(const char *file, int line, const char *what) {
 
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) {
-    bool create = mode == PLATFORM_OPEN_CREATE;
+    bool create = mode == PLATFORM_OPEN_CREATE || mode == PLATFORM_OPEN_CREATE_PRIVATE;
+    bool append = mode == PLATFORM_OPEN_APPEND || mode == PLATFORM_OPEN_APPEND_PRIVATE;
+    bool is_private = mode == PLATFORM_OPEN_CREATE_PRIVATE || mode == PLATFORM_OPEN_APPEND_PRIVATE;
     u32 flags = O_CLOEXEC | (create                         ? O_WRONLY | O_CREAT | O_TRUNC
-                             : mode == PLATFORM_OPEN_APPEND ? O_RDWR | O_CREAT | O_APPEND
+                             : append                       ? O_RDWR | O_CREAT | O_APPEND
                              : mode == PLATFORM_OPEN_UPDATE ? O_RDWR
                                                             : O_RDONLY);
     i64 opened;
     do {
-        opened = call_open(path, flags, MODE_FILE);
+        opened = call_open(path, flags, is_private ? MODE_PRIVATE_FILE : MODE_FILE);
     } while (opened == -EINTR);
     if (opened < 0) return system_fail(fault, create ? "create" : "open", path, -opened);
     *descriptor = (int)opened;
@@ -340,6 +348,13 @@ enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault 
     }
     *bytes = (u64)status.size;
     return SOV_OK;
+}
+
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) {
+    struct linux_stat status = {0};
+    i64 result = call_fstat(from, &status);
+    if (result >= 0) result = call_fchmod(descriptor, status.mode & MODE_RIGHTS_MASK);
+    return result < 0 ? system_fail_descriptor(fault, "mode of", descriptor, -result) : SOV_OK;
 }
 
 bool platform_file_identity(int descriptor, struct platform_identity *identity) {
@@ -889,6 +904,10 @@ void platform_watch_interrupt(void) {
 
 bool platform_interrupted(void) {
     return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) != 0;
+}
+
+bool platform_terminated(void) {
+    return __atomic_load_n(&linux_state.interrupted, __ATOMIC_RELAXED) == SIGTERM;
 }
 
 bool platform_forget_interrupt(void) {

@@ -36,6 +36,7 @@ enum linux_call {
     LINUX_MKDIR = 83,
     LINUX_RMDIR = 84,
     LINUX_UNLINK = 87,
+    LINUX_FCHMOD = 91,
     LINUX_GETTID = 186,
     LINUX_FUTEX = 202,
     LINUX_SCHED_SETAFFINITY = 203,

@@ -38,12 +38,17 @@ enum platform_open_mode {
     PLATFORM_OPEN_CREATE, // write, emptied or made, mode 0644
     PLATFORM_OPEN_APPEND, // read and write behind the end, made when it is not there, mode 0644
     PLATFORM_OPEN_UPDATE, // read and write anywhere in a file that is there
+    // As CREATE and APPEND; a file that is made has mode 0600.
+    PLATFORM_OPEN_CREATE_PRIVATE,
+    PLATFORM_OPEN_APPEND_PRIVATE,
 };
 enum sov_status platform_open(const char *path, enum platform_open_mode mode, int *descriptor,
                               struct sov_fault *fault) MUST_CHECK;
 void platform_close(int descriptor);
 // The size of a regular file; anything else (a pipe, a folder) is an error.
 enum sov_status platform_file_size(int descriptor, u64 *bytes, struct sov_fault *fault) MUST_CHECK;
+// Gives a file the permissions that another has.
+enum sov_status platform_take_mode(int descriptor, int from, struct sov_fault *fault) MUST_CHECK;
 // What tells one file from another, and from itself before a change. False: the system does not
 // say.
 struct platform_identity {
@@ -198,6 +203,7 @@ const u32 *platform_suspend_word(void);
 // From now on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 void platform_watch_interrupt(void);
 bool platform_interrupted(void);
+bool platform_terminated(void); // the first of them was SIGTERM
 // Forgets a SIGINT (Ctrl-C), so that the next one is a first one again. A SIGTERM stays. Returns
 // whether there is nothing to stop for any more.
 bool platform_forget_interrupt(void);

@@ -55,7 +55,7 @@ static enum sov_status begin(void *context, const struct checkpoint_id *id, stru
     struct checkpoint_entry *entry = find(memory, id);
     if (entry != NULL && !sha256_equal(&entry->payload_hash, &hash)) { // T1
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "checkpoint of sequence %llu at %u tokens: other bytes than before",
+                         "checkpoint of sequence %016llx at %u tokens: other bytes than before",
                          id->sequence_id, id->n_tokens);
     }
     if (entry != NULL) return SOV_OK;
@@ -81,7 +81,7 @@ static enum sov_status poll(void *context, const struct checkpoint_id *id,
     struct checkpoint_entry *entry = find(memory, id);
     if (entry == NULL) {
         return fault_set(fault, SOV_ERR_STATE,
-                         "checkpoint of sequence %llu at %u tokens: not begun", id->sequence_id,
+                         "checkpoint of sequence %016llx at %u tokens: not begun", id->sequence_id,
                          id->n_tokens);
     }
     if (entry->polls_left > 0) {

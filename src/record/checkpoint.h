@@ -55,6 +55,9 @@ struct checkpoint_store {
     // whoever keeps the store waits for it in the end. NULL: nobody wants it.
     enum sov_status (*finish)(void *context, const struct checkpoint_id *id, struct str bytes,
                               struct sov_fault *fault);
+    // A sequence has ended and the store does not learn how: its bytes could not be made, or
+    // `finish` refused them. It stays as if interrupted. NULL: nobody wants to know.
+    void (*lost)(void *context, const struct checkpoint_id *id, const struct sov_fault *fault);
 };
 
 // SHA-256 over a tag, the id and the payload's hash.

@@ -34,6 +34,13 @@ struct sha256_digest recorder_checkpoint_txid(const struct checkpoint_id *id) {
 
 enum item_state { QUEUED, DONE, ABANDONED };
 
+// A capability to be used; the caller waits for the answer.
+struct reading {
+    const struct rowm_claim *claim;
+    u8 *payload; // [capacity]
+    usize capacity, n;
+};
+
 struct item {
     struct item *next; // below it on the stack
     u64 mapped_bytes;
@@ -41,7 +48,8 @@ struct item {
     struct checkpoint_id id;
     struct str request; // of a beginning; else empty
     struct str bytes;
-    bool is_told; // of the engine's thread: poll has told that it failed
+    struct reading *reading; // or NULL: the item is to be written
+    bool is_told;            // of the engine's thread: poll has told that it failed
     // Of the recorder's thread until DONE:
     struct sha256_digest payload_hash;
     struct sov_fault fault;
@@ -86,7 +94,7 @@ static struct item *item_make(const struct checkpoint_id *id, struct str request
     if (request.len > 0) memcpy(at, request.data, request.len);
     item->request = (struct str){at, request.len};
     at += request.len;
-    memcpy(at, bytes.data, bytes.len);
+    if (bytes.len > 0) memcpy(at, bytes.data, bytes.len);
     item->bytes = (struct str){at, bytes.len};
     return item;
 }
@@ -102,7 +110,7 @@ static enum sov_status find_again(struct recorder *r, struct item *item,
     item->payload_hash = sealed_kept_hash(item->bytes);
     if (sha256_equal(&receipt.payload_hash, &item->payload_hash)) return SOV_OK;
     return fault_set(&item->fault, SOV_ERR_INTEGRITY,
-                     "checkpoint of sequence %llu at %u tokens: the store has other bytes",
+                     "checkpoint of sequence %016llx at %u tokens: the store has other bytes",
                      item->id.sequence_id, item->id.n_tokens);
 }
 
@@ -237,8 +245,21 @@ static enum sov_status keep_openings(struct recorder *r, const struct item *list
     return status == SOV_OK ? sidecar_sync(&r->sidecar, fault) : status;
 }
 
+// In a transaction of its own, with nothing staged.
+static void read_once(struct recorder *r, struct item *item) {
+    struct reading *reading = item->reading;
+    if (__atomic_load_n(&r->has_failed, __ATOMIC_RELAXED) != 0) {
+        item->fault = r->failure;
+    } else {
+        enum sov_status status = rowm_resume(r->rowm, reading->claim, reading->payload,
+                                             reading->capacity, &reading->n, NULL, &item->fault);
+        if (status == SOV_ERR_IO) fail_for_good(r, &item->fault);
+    }
+    finish_item(r, item);
+}
+
 // Stages a list and commits it; in several commits where one item is behind another of its
-// sequence.
+// sequence, or where a capability is read.
 static void write_list(struct recorder *r, struct item *list) {
     struct item *first = list; // of what is staged and not committed
     struct sov_fault fault = {0};
@@ -247,9 +268,15 @@ static void write_list(struct recorder *r, struct item *list) {
     for (struct item *item = list, *next; item != NULL; item = next) {
         bool is_start = item->request.len > 0, store_failed = false;
         next = item->next;
-        if (!is_start && is_behind_another(first, item)) {
+        bool is_reading = item->reading != NULL;
+        if (first != item && (is_reading || (!is_start && is_behind_another(first, item)))) {
             commit(r, first, item);
             first = item;
+        }
+        if (is_reading) {
+            first = next;
+            read_once(r, item);
+            continue;
         }
         if (__atomic_load_n(&r->has_failed, __ATOMIC_RELAXED) != 0) continue;
         enum sov_status status = is_start ? stage_start(r, item, &store_failed)
@@ -257,7 +284,7 @@ static void write_list(struct recorder *r, struct item *list) {
         assert((status == SOV_OK) == (item->fault.status == SOV_OK));
         if (store_failed) fail_for_good(r, &item->fault);
     }
-    commit(r, first, NULL);
+    if (first != NULL) commit(r, first, NULL);
 }
 
 static struct item *take_all(struct recorder *r) {
@@ -368,7 +395,7 @@ static enum sov_status begin(void *context, const struct checkpoint_id *id, stru
     struct item *item = r->entries[place];
     if (!str_equal(item->bytes, bytes)) {
         return fault_set(fault, SOV_ERR_INTEGRITY,
-                         "checkpoint of sequence %llu at %u tokens: other bytes than before",
+                         "checkpoint of sequence %016llx at %u tokens: other bytes than before",
                          id->sequence_id, id->n_tokens);
     }
     // After a failure it is given anew; else it is on its way, or there.
@@ -384,7 +411,7 @@ static enum sov_status poll(void *context, const struct checkpoint_id *id,
     u32 place = find_entry(r, id);
     if (place == RECORDER_ENTRIES_MAX) {
         return fault_set(fault, SOV_ERR_STATE,
-                         "checkpoint of sequence %llu at %u tokens: not begun", id->sequence_id,
+                         "checkpoint of sequence %016llx at %u tokens: not begun", id->sequence_id,
                          id->n_tokens);
     }
     struct item *item = r->entries[place];
@@ -416,13 +443,21 @@ static enum sov_status finish(void *context, const struct checkpoint_id *id, str
     enum sov_status status = recorder_check(r, fault);
     if (status != SOV_OK) return status;
     struct item *item = item_make(id, (struct str){0}, bytes, fault);
-    if (item == NULL) {
-        if (r->refused_here.status == SOV_OK) r->refused_here = *fault; // an end that is missing
-        return SOV_ERR_MEMORY;
-    }
+    if (item == NULL) return SOV_ERR_MEMORY;
     item->state = ABANDONED; // nobody asks
     push(r, item);
     return SOV_OK;
+}
+
+// Told by the flush: a record without this end is not the whole run.
+static void lost(void *context, const struct checkpoint_id *id, const struct sov_fault *fault) {
+    struct recorder *r = context;
+    if (r->refused_here.status != SOV_OK) return;
+    enum sov_status status =
+        fault_set(&r->refused_here, fault->status,
+                  "the end of sequence %016llx is not in the record (sov resume makes it): %s",
+                  id->sequence_id, fault->message);
+    (void)status;
 }
 
 void recorder_wait(struct recorder *recorder) {
@@ -432,6 +467,25 @@ void recorder_wait(struct recorder *recorder) {
         platform_wait(&recorder->n_rounds, seen);
     }
     recorder->n_rounds_seen = __atomic_load_n(&recorder->n_rounds, __ATOMIC_ACQUIRE);
+}
+
+enum sov_status recorder_resume(struct recorder *recorder, const struct rowm_claim *claim,
+                                u8 *payload, usize capacity, usize *n, struct sov_fault *fault) {
+    enum sov_status status = recorder_check(recorder, fault);
+    if (status != SOV_OK) return status;
+    struct reading reading = {.claim = claim, .payload = payload, .capacity = capacity};
+    struct checkpoint_id id = {.sequence_id = claim->consumer};
+    struct item *item = item_make(&id, (struct str){0}, (struct str){0}, fault);
+    if (item == NULL) return SOV_ERR_MEMORY;
+    item->reading = &reading;
+    push(recorder, item);
+    while (!is_done(item)) recorder_wait(recorder);
+    *n = reading.n;
+    if (item->fault.status != SOV_OK) {
+        status = fault_set(fault, item->fault.status, "%s", item->fault.message);
+    }
+    item_free(item);
+    return status;
 }
 
 enum sov_status recorder_flush(struct recorder *recorder, struct sov_fault *fault) {
@@ -451,6 +505,7 @@ struct checkpoint_store recorder_store(struct recorder *recorder) {
         .forget = forget,
         .start = start,
         .finish = finish,
+        .lost = lost,
     };
 }
 

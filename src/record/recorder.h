@@ -13,7 +13,9 @@
 // R4. What is there already (a checkpoint of the same id) is a success with the same bytes and
 //     SOV_ERR_INTEGRITY with others. A request that is there already is SOV_ERR_STATE: it is
 //     resumed, not begun again.
-// R5. Refusing one item leaves the others alone. A failure of the store (a full disk, a failed
+// R5. Refusing one item leaves the others alone; one that nobody asks for, and an end that could
+// not
+//     be made, are told by the flush. A failure of the store (a full disk, a failed
 //     sync) ends recording for good: everything not durable by then fails with it, and so does
 //     whatever comes later.
 // R6. Bytes that are an opening (sealed.h) go to the sidecar, and are durable there, before the
@@ -41,6 +43,11 @@ enum sov_status recorder_check(const struct recorder *recorder, struct sov_fault
 // Waits until something became durable or failed since the last call, at most about as long as a
 // commit takes; returns at once when nothing is on its way.
 void recorder_wait(struct recorder *recorder);
+// rowm_resume behind all that was given: reads a sequence's open checkpoint once. Waits until the
+// capability that replaces the one used is durable.
+enum sov_status recorder_resume(struct recorder *recorder, const struct rowm_claim *claim,
+                                u8 *payload, usize capacity, usize *n, struct sov_fault *fault)
+    MUST_CHECK;
 // Waits until all that was given is durable. The fault of what ended recording, or of the first
 // item that was refused and that nobody asked for.
 enum sov_status recorder_flush(struct recorder *recorder, struct sov_fault *fault) MUST_CHECK;

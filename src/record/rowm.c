@@ -80,11 +80,14 @@ static enum sov_status folder_open(void *context, const char *name, enum rowm_op
     static const enum platform_open_mode modes[] = {
         [ROWM_OPEN_READ] = PLATFORM_OPEN_READ,
         [ROWM_OPEN_UPDATE] = PLATFORM_OPEN_UPDATE,
-        [ROWM_OPEN_CREATE] = PLATFORM_OPEN_CREATE,
-        [ROWM_OPEN_LOCK] = PLATFORM_OPEN_APPEND,
+        [ROWM_OPEN_CREATE] = PLATFORM_OPEN_CREATE_PRIVATE,
+        [ROWM_OPEN_LOCK] = PLATFORM_OPEN_APPEND_PRIVATE,
     };
     char path[ROWM_PATH_BYTES];
     enum sov_status status = folder_path(context, name, path, fault);
+    // What a crash left of an attempt before may have another mode.
+    bool is_left = mode == ROWM_OPEN_CREATE && status == SOV_OK && !platform_is_missing(path);
+    if (is_left) status = platform_remove(path, fault);
     if (status == SOV_OK) status = platform_open(path, modes[mode], file, fault);
     if (status != SOV_OK || mode != ROWM_OPEN_LOCK) return status;
     struct sov_fault inner = {0};

@@ -313,6 +313,7 @@ static enum sov_status pass(struct worm_reader *reader, struct worm_state *state
     return SOV_OK;
 }
 
+#define TRANSACTIONS_AT_FIRST (1ull << 18)
 #define THREAD_BYTES_MIN (4ull << 20) // a shorter log is not worth a thread
 
 // Payloads that were not looked at yet lie in front of whatever else is amiss: they are named
@@ -335,9 +336,11 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,
                           const struct rowm_expect *expect, struct sov_fault *fault) {
     struct sov_fault inner = {0};
-    // What the slot says it has, but no more than fits into so many bytes.
+    // What the slot says it has, but no more than fits into so many bytes; and since a file may have
+    // a size without having bytes, not so much that it matters: more is taken as more is found.
     u64 bytes = newer->heads.length - MIN(newer->heads.length, (u64)WORM_LOG_BEGIN);
     u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
+    n = MIN(n, (u64)TRANSACTIONS_AT_FIRST);
     enum sov_status status = worm_reserve_all(state, n, fault);
     if (status != SOV_OK) return status;
     bool threads = reader->may_thread && !reader->skips_payloads && bytes >= THREAD_BYTES_MIN;
