@@ -6,6 +6,7 @@
 # make ptxcheck     every kernel on the CPU, every mutant, the calibration table (docs/ptxcheck.md)
 # make cuda-bundle  build/cuda_bundle: checks of the CUDA backend, to be carried to a card
 #                   (there: bash cuda_bundle/run.sh RESULTS [PART...], see tools/cuda_run.sh)
+# make tsan         tests of threads under ThreadSanitizer
 # make tidy         clang-tidy, cppcheck and the project's own rules
 # make bench        benchmarks
 # make bench-cpu    whole models against llama.cpp (bench/bench_cpu.py; BENCH_CPU="its options")
@@ -118,6 +119,28 @@ $(BUILD)/asan/%.o: %.c Makefile
 	@echo '  CC   $@'
 	@$(CC) $(ASAN_FLAGS) $(LEVEL_FLAGS) $(ASAN_EXTRA) -MMD -MP -c -o $@ $<
 
+# --- threads: ThreadSanitizer over the hosted twin, tests that have more than one thread ---
+TSAN_TESTS := $(patsubst %,$(BUILD)/tsan/%,test_recorder test_store_threads test_pool test_scheduler)
+TSAN_FLAGS := $(COMMON) -O1 -g -fPIE -fno-omit-frame-pointer -fsanitize=thread
+TSAN_CORE := $(patsubst %.c,$(BUILD)/tsan/%.o,$(CORE) $(HOSTED_ONLY) tests/tsan_wait.c)
+
+$(BUILD)/tsan/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo '  CC   $@'
+	@$(CC) $(TSAN_FLAGS) $(LEVEL_FLAGS) $(TSAN_EXTRA) -MMD -MP -c -o $@ $<
+
+# Kernels of a level take minutes to instrument; who runs what of them, the pool says.
+$(BUILD)/tsan/src/cpu/%_avx512.o: TSAN_EXTRA := -fno-sanitize=thread
+
+$(TSAN_TESTS): $(BUILD)/tsan/%: $(BUILD)/tsan/tests/%.o $(BUILD)/tsan/tests/test.o $(TSAN_CORE)
+	@echo '  LINK $@'
+	@$(CC) $(TSAN_FLAGS) -Wl,--wrap=platform_wait,--wrap=platform_wake_all -pie -o $@ $^ -lpthread
+
+.PHONY: tsan
+tsan: $(TSAN_TESTS)
+	@python3 tools/tsan.py $(BUILD)/tsan/test_recorder $(BUILD)/tsan/test_store_threads $(BUILD)/tsan/test_pool \
+	    "$(BUILD)/tsan/test_scheduler determinism"
+
 # --- what the program says of itself in a record (src/cli/record.c) ---
 DIGEST_HEADER := $(BUILD)/generated/cli/digests.h
 KERNEL_SOURCES := $(sort $(wildcard src/ops/*.[ch] src/cpu/*.[ch] src/cuda/*.[ch] src/cuda/ptx/*))
@@ -139,7 +162,7 @@ $(PTX_HEADER): tools/embed_ptx.py $(wildcard src/cuda/ptx/*)
 	@echo '  PTX  $@'
 	@python3 tools/embed_ptx.py $(CC) $@ $(sort $(wildcard src/cuda/ptx/*.ptx.S))
 
-$(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan fuzz cov windows) \
+$(patsubst %,$(BUILD)/%/src/cuda/cuda_kernels.o,free asan tsan fuzz cov windows) \
     $(BUILD)/tidy/src/cuda/cuda_kernels.ok $(BUILD)/tidy/cppcheck.ok: $(PTX_HEADER)
 
 # It executes kernels by the operators that it brings along, compiled once more for a library.

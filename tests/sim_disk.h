@@ -15,7 +15,9 @@
 // Names become durable by sync_names; one that fails forgets them in the same way.
 
 #define SECTOR_BYTES 512
+#ifndef FILE_BYTES_MAX
 #define FILE_BYTES_MAX (40 * 1024)
+#endif
 enum sim_name { SIM_LOG, SIM_NEW, SIM_LOCK, SIM_NAMES };
 
 struct sim_file {

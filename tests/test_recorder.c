@@ -329,6 +329,35 @@ static void again(void) {
     CHECK(close_recorder(&head_after) == SOV_OK && head_after.n_records == head.n_records + 3);
 }
 
+// R4: a request of which a crash left the first checkpoint away.
+static void a_request_alone(void) {
+    reset_disk();
+    struct rowm *rowm = open_again();
+    struct sov_fault fault = {0};
+    struct rowm_write write = {.txid = recorder_request_txid(1),
+                               .kind = ROWM_REQUEST,
+                               .owner = 1,
+                               .parent = ROWM_NONE,
+                               .payload = STR("r")};
+    CHECK(sov_rowm_write(rowm, &write, NULL, &fault) == SOV_OK);
+    rowm_close(rowm);
+    open_recorder();
+    struct checkpoint_id first = id_of(1, 5, CHECKPOINT_BOUNDARY);
+    CHECK(start(1, "another", "f") == SOV_OK && outcome(first, NULL) == SOV_ERR_STATE);
+    forget(first);
+    CHECK(start(1, "r", "f") == SOV_OK && outcome(first, NULL) == SOV_OK);
+    forget(first);
+    CHECK(start(1, "r", "f") == SOV_OK && outcome(first, NULL) == SOV_ERR_STATE);
+    forget(first);
+    CHECK(finish(id_of(1, 9, CHECKPOINT_FINISH), "end") == SOV_OK);
+    struct rowm_head head;
+    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 5);
+    rowm = open_again();
+    struct rowm_record_info info;
+    CHECK(rowm_info(rowm, 3, &info, &fault) == SOV_OK && info.parent == 1 && info.has_capability);
+    rowm_close(rowm);
+}
+
 // What was refused without anybody asking is told by the flush.
 static void refused_unasked(void) {
     for (u32 is_done = 0; is_done < 2; is_done++) {
@@ -429,7 +458,10 @@ static void failures(void) {
         } else {
             disk.fail_sync = disk.n_syncs + 1;
         }
-        CHECK(begin(b, "b") == SOV_OK && outcome(b, NULL) == SOV_ERR_IO);
+        CHECK(begin(b, "b") == SOV_OK);
+        while (recorder_check(recorder, &fault) == SOV_OK) { // told without asking for the item
+        }
+        CHECK(fault.status == SOV_ERR_IO && outcome(b, NULL) == SOV_ERR_IO);
         disk.capacity = FILE_BYTES_MAX;
         CHECK(recorder_check(recorder, &fault) == SOV_ERR_IO);
         struct str message = str_from_z(fault.message);
@@ -448,31 +480,43 @@ static void failures(void) {
     }
 }
 
-// Many sequences with much to write, closed with a full queue: all is there.
+// Many sequences with much to write, closed with a full queue or after it was waited for: all is
+// there.
 static void closing(void) {
-    reset_disk();
-    open_recorder();
-    u32 n = 60;
-    for (u64 i = 1; i <= n; i++) {
-        CHECK(start(i, "request", "first") == SOV_OK);
-        CHECK(begin(id_of(i, 69, CHECKPOINT_BOUNDARY), "64") == SOV_OK);
-        CHECK(finish(id_of(i, 70, CHECKPOINT_FINISH), "end") == SOV_OK);
+    for (u32 waits = 0; waits < 2; waits++) {
+        reset_disk();
+        open_recorder();
+        u32 n = 60;
+        for (u64 i = 1; i <= n; i++) {
+            CHECK(start(i, "request", "first") == SOV_OK);
+            CHECK(begin(id_of(i, 69, CHECKPOINT_BOUNDARY), "64") == SOV_OK);
+            CHECK(finish(id_of(i, 70, CHECKPOINT_FINISH), "end") == SOV_OK);
+        }
+        struct rowm_head head;
+        struct sov_fault fault = {0};
+        if (waits) {
+            CHECK(recorder_flush(recorder, &fault) == SOV_OK);
+            CHECK(recorder_head(recorder).n_records == 1 + 4 * n);
+        }
+        u64 mapped = platform_memory_mapped();
+        CHECK(close_recorder(&head) == SOV_OK && head.n_records == 1 + 4 * n);
+        CHECK(platform_memory_mapped() < mapped);
+        struct rowm_report report;
+        CHECK(sov_rowm_verify(&memory_disk, NULL, &report, &fault) == SOV_OK);
+        CHECK(report.n_available == 0 && report.tail_bytes == 0);
     }
-    struct rowm_head head;
-    u64 mapped = platform_memory_mapped();
-    CHECK(close_recorder(&head) == SOV_OK && head.n_records == 1 + 4 * n);
-    CHECK(platform_memory_mapped() < mapped);
-    struct rowm_report report;
-    struct sov_fault fault = {0};
-    CHECK(sov_rowm_verify(&memory_disk, NULL, &report, &fault) == SOV_OK);
-    CHECK(report.n_available == 0 && report.tail_bytes == 0);
 }
 
 static const struct test_case cases[] = {
-    {"chains", chains},     {"one_commit_for_many", one_commit_for_many},
-    {"again", again},       {"refused_unasked", refused_unasked},
-    {"lost_end", lost_end}, {"resuming", resuming},
-    {"failures", failures}, {"closing", closing},
+    {"chains", chains},
+    {"one_commit_for_many", one_commit_for_many},
+    {"again", again},
+    {"a_request_alone", a_request_alone},
+    {"refused_unasked", refused_unasked},
+    {"lost_end", lost_end},
+    {"resuming", resuming},
+    {"failures", failures},
+    {"closing", closing},
 };
 
 int program_main(const struct platform_start *start_) {

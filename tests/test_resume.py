@@ -442,3 +442,17 @@ def test_smollm2(tmp_path):
         process.communicate(timeout=300)
     assert process.returncode == 0
     case.check(base)
+
+
+# --- killed between a request and its first checkpoint ---
+
+def test_a_request_without_a_checkpoint_begins(case, tmp_path):
+    """The two are committed together, but a crash may leave the first of two transactions."""
+    records = sw.read_records((case.folder / "whole/log").read_bytes())
+    last = max(i for i, r in enumerate(records) if r.kind == sw.REQUEST)
+    base = tmp_path / "cut"
+    sw.write_records(records[:last + 1]).write(base)
+    assert case.resume(base).wait(TIMEOUT) == 0
+    case.check(base)
+    assert case.resume(base).wait(TIMEOUT) == 0  # and nothing is left to do
+    case.check(base)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 COPY = BUILD / "mutants"
 FULL = "SOV_TEST_FULL" in os.environ
-PROGRAMS = ("test_rowm", "test_store_faults")
+PROGRAMS = ("test_rowm", "test_store_faults", "sim_store")
 TIMEOUT = 600
 
 # What goes wrong, the file, the line and what it becomes.
@@ -70,6 +70,15 @@ MUTANTS = [
     ("the older slot is not compared", "worm_read.c",
      "if (at_older && (state->pending || !worm_heads_equal(&heads, &older->heads))) {",
      "if (false) {"),
+    ("what comes alone is told before it is committed", "recorder.c",
+     "if (!failed && rowm_commit(r->rowm, &fault) != SOV_OK) {",
+     "if (!failed && first->next != NULL && rowm_commit(r->rowm, &fault) != SOV_OK) {"),
+    ("a request without a checkpoint is refused", "recorder.c",
+     "if (rowm_find(r->rowm, &first_txid, &ignored) ||",
+     "if (!rowm_find(r->rowm, &first_txid, &ignored) ||"),
+    ("a failure of the store is forgotten", "recorder.c",
+     "    __atomic_store_n(&r->has_failed, 1, __ATOMIC_RELEASE);\n", ""),
+    ("an end issues a capability", "recorder.c", ".issues = !is_end,", ".issues = true,"),
 ]
 
 

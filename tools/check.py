@@ -133,6 +133,7 @@ def main():
                                              [str(program)], True, flavour_env, limit))
             for step in steps:
                 step.result()  # an exception of the step is one of ours
+        run(totals, "tsan", ["make", "-s", jobs, "tsan"], True, env, limit)
         run(totals, "pytest", [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider",
                                "tests"], True, env, limit)
         run(totals, "fuzz", ["make", "-s", jobs, "fuzz-full" if full else "fuzz"], False, env, limit)

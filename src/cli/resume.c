@@ -5,7 +5,7 @@
 // X2. Each interrupted sequence is read once, when there is room for it to run: its capability is
 //     consumed, and a record that refers to the same payload issues the next, in one transaction.
 //     Stopped anywhere, it has exactly one, and may be resumed again. So memory holds the payloads
-//     of what runs, however much a store has.
+//     of what runs, however much a store has. One without a checkpoint is begun.
 // X3. A line of output is made from the record alone, after everything is durable.
 #include "cli/store_answer.h"
 #include "freestanding/mem.h"
@@ -103,6 +103,22 @@ static enum sov_status check_model(struct store_view *view, const struct sha256_
     return SOV_OK;
 }
 
+// A sequence of which a crash left the request alone.
+static bool is_unbegun(const struct store_sequence *q) { return q->first == ROWM_NONE; }
+
+// Whether anything is left to do in a store without a tail.
+static enum sov_status find_work(const struct store_view *view, bool *has_work,
+                                 struct sov_fault *fault) {
+    struct store_sequences all;
+    *has_work = view->report.n_available > 0;
+    if (*has_work) return SOV_OK;
+    enum sov_status status = store_sequences_read(view->snapshot, &all, fault);
+    if (status != SOV_OK) return status;
+    for (u64 i = 0; i < all.n; i++) *has_work = *has_work || is_unbegun(&all.items[i]);
+    store_sequences_free(&all);
+    return SOV_OK;
+}
+
 // Before anything is written. A store that a crash has left with a torn head does not verify, and
 // is mended by opening it: then the model is checked afterwards only.
 static enum sov_status look_first(const struct resume_options *o, bool *has_work,
@@ -114,11 +130,12 @@ static enum sov_status look_first(const struct resume_options *o, bool *has_work
     if (status == SOV_ERR_INTEGRITY) return SOV_OK;
     if (status != SOV_OK) return fault_set(fault, status, "%s", inner.message);
     status = check_model(&view, &o->model.engine.model_digest, &inner);
+    if (status == SOV_OK) status = find_work(&view, has_work, &inner);
     if (status != SOV_OK) {
         *fault = inner;
         status = store_name_fault(o->store_path, fault);
     }
-    *has_work = view.report.n_available > 0 || view.report.tail_bytes > 0;
+    *has_work = *has_work || view.report.tail_bytes > 0;
     store_view_close(&view);
     return status;
 }
@@ -158,8 +175,8 @@ static enum sov_status read_once(struct resume *x, const struct resumed *r,
     return store_payload_open(&x->view, r->sequence->last, n, payload, fault);
 }
 
-// The request can be read, and where it is sealed the checkpoint too, and, where its events are
-// wanted, those before it; nothing is consumed yet.
+// The request can be read, and where it is sealed the checkpoint too, and those before it if its
+// events are wanted; nothing is consumed yet.
 static enum sov_status look_at(struct resume *x, const struct store_sequence *q, struct resumed *r,
                                struct sov_fault *fault) {
     struct store_request request;
@@ -168,9 +185,9 @@ static enum sov_status look_at(struct resume *x, const struct store_sequence *q,
     if (status != SOV_OK) return status;
     *r = (struct resumed){.sequence = q, .context = request.said.context};
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
-    u64 record = !request.payload.is_sealed ? ROWM_NONE : x->spool != NULL ? q->first : q->last;
-    for (; record != ROWM_NONE && status == SOV_OK; record = x->all.next[record]) {
-        status = store_payload_read(&x->view, record, &checkpoint, fault);
+    u64 first = !request.payload.is_sealed ? ROWM_NONE : x->spool != NULL ? q->first : q->last;
+    for (u64 i = first; i != ROWM_NONE && status == SOV_OK; i = x->all.next[i]) {
+        status = store_payload_read(&x->view, i, &checkpoint, fault);
     }
     store_payload_free(&checkpoint);
     store_request_close(&request);
@@ -181,7 +198,7 @@ static enum sov_status collect(struct resume *x, struct sov_fault *fault) {
     for (u64 i = 0; i < x->all.n; i++) {
         const struct store_sequence *q = &x->all.items[i];
         if (q->finish != ROWM_NONE) continue;
-        if (q->last == ROWM_NONE || !rowm_snapshot_info(x->view.snapshot, q->last).available) {
+        if (!is_unbegun(q) && !rowm_snapshot_info(x->view.snapshot, q->last).available) {
             struct sov_fault taken = {0};
             (void)!fault_set(&taken, SOV_ERR_STATE,
                              "sequence %016llx has no end, and someone else read its checkpoint",
@@ -266,12 +283,18 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
         status = store_request_for_engine(&slot->request, x->session.vocabulary.tokenizer, &request,
                                           fault);
     }
-    if (status == SOV_OK) status = read_once(x, r, &payload, fault);
-    if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
-    if (status == SOV_OK) {
-        request.history = &history;
-        request.history_hash = rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+    if (status == SOV_OK && is_unbegun(r->sequence)) {
+        request.record = slot->request.payload.given; // behind which its first checkpoint comes
         status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+    } else {
+        if (status == SOV_OK) status = read_once(x, r, &payload, fault);
+        if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
+        if (status == SOV_OK) {
+            request.history = &history;
+            request.history_hash =
+                rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+            status = engine_submit(x->session.engine, &request, &slot->handle, fault);
+        }
     }
     slot->is_used = status == SOV_OK;
     store_payload_free(&payload); // the engine has its own now

@@ -126,15 +126,23 @@ static enum sov_status stage_start(struct recorder *r, struct item *item, bool *
         .parent = ROWM_NONE,
         .payload = sealed_kept(item->request, scratch),
     };
+    enum sov_status status = SOV_OK;
+    struct sha256_digest first_txid = recorder_checkpoint_txid(&item->id);
     if (rowm_find(r->rowm, &request.txid, &receipt)) { // R4
-        return fault_set(&item->fault, SOV_ERR_STATE,
-                         "sequence %016llx is in this store already: sov resume goes on with it",
-                         owner);
+        struct rowm_receipt ignored;
+        struct sha256_digest payload_hash = sealed_kept_hash(item->request);
+        if (rowm_find(r->rowm, &first_txid, &ignored) ||
+            !sha256_equal(&payload_hash, &receipt.payload_hash)) {
+            return fault_set(
+                &item->fault, SOV_ERR_STATE,
+                "sequence %016llx is in this store already: sov resume goes on with it", owner);
+        }
+    } else {
+        status = rowm_stage(r->rowm, &request, &receipt, &item->fault);
     }
-    enum sov_status status = rowm_stage(r->rowm, &request, &receipt, &item->fault);
     if (status == SOV_OK) {
         struct rowm_write first = {
-            .txid = recorder_checkpoint_txid(&item->id),
+            .txid = first_txid,
             .kind = ROWM_CHECKPOINT,
             .owner = owner,
             .parent = receipt.record,
@@ -233,8 +241,7 @@ static enum sov_status keep_openings(struct recorder *r, const struct item *list
     enum sov_status status = SOV_OK;
     for (const struct item *item = list; item != NULL && status == SOV_OK; item = item->next) {
         u64 owner = item->id.sequence_id;
-        struct sha256_digest txid = item->request.len > 0 ? recorder_request_txid(owner)
-                                                          : recorder_checkpoint_txid(&item->id);
+        struct sha256_digest txid = recorder_checkpoint_txid(&item->id);
         struct rowm_receipt receipt;
         if (!sealed_is_opening(item->bytes) || rowm_find(r->rowm, &txid, &receipt)) continue;
         if (item->request.len > 0) {
@@ -298,20 +305,22 @@ static struct item *take_all(struct recorder *r) {
     return list;
 }
 
+bool recorder_step(struct recorder *recorder) {
+    struct item *list = take_all(recorder);
+    if (list == NULL) return false;
+    write_list(recorder, list);
+    __atomic_fetch_add(&recorder->n_rounds, 1, __ATOMIC_RELEASE);
+    platform_wake_all(&recorder->n_rounds);
+    return true;
+}
+
 static void recorder_main(void *argument) {
     struct recorder *r = argument;
     for (;;) {
         u32 n_pushed = __atomic_load_n(&r->n_pushed, __ATOMIC_ACQUIRE);
-        struct item *list = take_all(r);
-        if (list != NULL) {
-            write_list(r, list);
-            __atomic_fetch_add(&r->n_rounds, 1, __ATOMIC_RELEASE);
-            platform_wake_all(&r->n_rounds);
-        } else if (__atomic_load_n(&r->ends, __ATOMIC_ACQUIRE) != 0) {
-            return;
-        } else {
-            platform_wait(&r->n_pushed, n_pushed);
-        }
+        if (recorder_step(r)) continue;
+        if (__atomic_load_n(&r->ends, __ATOMIC_ACQUIRE) != 0) return;
+        platform_wait(&r->n_pushed, n_pushed);
     }
 }
 
@@ -461,6 +470,7 @@ static void lost(void *context, const struct checkpoint_id *id, const struct sov
 }
 
 void recorder_wait(struct recorder *recorder) {
+    if (recorder->thread == NULL) (void)recorder_step(recorder); // nobody else does
     u32 seen = recorder->n_rounds_seen;
     while (n_queued(recorder) > 0 &&
            __atomic_load_n(&recorder->n_rounds, __ATOMIC_ACQUIRE) == seen) {
@@ -509,8 +519,8 @@ struct checkpoint_store recorder_store(struct recorder *recorder) {
     };
 }
 
-enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
-                              struct sov_fault *fault) {
+static enum sov_status open_with(struct rowm *rowm, bool threads, struct recorder **recorder,
+                                 struct sov_fault *fault) {
     struct recorder *r = platform_memory_map(sizeof *r);
     enum sov_status status = SOV_OK;
     if (r == NULL) {
@@ -519,7 +529,7 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
     } else {
         r->rowm = rowm;
         sidecar_writer_init(&r->sidecar, rowm_disk_of(rowm));
-        status = platform_thread_start(recorder_main, r, &r->thread, fault);
+        if (threads) status = platform_thread_start(recorder_main, r, &r->thread, fault);
     }
     if (status != SOV_OK) {
         if (r != NULL) platform_memory_unmap(r, sizeof *r);
@@ -528,6 +538,16 @@ enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
     }
     *recorder = r;
     return SOV_OK;
+}
+
+enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
+                              struct sov_fault *fault) {
+    return open_with(rowm, true, recorder, fault);
+}
+
+enum sov_status recorder_open_stepped(struct rowm *rowm, struct recorder **recorder,
+                                      struct sov_fault *fault) {
+    return open_with(rowm, false, recorder, fault);
 }
 
 struct rowm_head recorder_head(const struct recorder *recorder) {
@@ -541,7 +561,7 @@ enum sov_status recorder_close(struct recorder *recorder, struct rowm_head *head
     __atomic_store_n(&recorder->ends, 1, __ATOMIC_RELEASE);
     __atomic_fetch_add(&recorder->n_pushed, 1, __ATOMIC_RELEASE);
     platform_wake_all(&recorder->n_pushed);
-    platform_thread_join(recorder->thread);
+    if (recorder->thread != NULL) platform_thread_join(recorder->thread);
     for (u32 i = 0; i < RECORDER_ENTRIES_MAX; i++) {
         if (recorder->entries[i] != NULL) item_free(recorder->entries[i]);
     }

@@ -12,10 +12,10 @@
 //     the capability of the one before and issues the next; the end consumes it and issues none.
 // R4. What is there already (a checkpoint of the same id) is a success with the same bytes and
 //     SOV_ERR_INTEGRITY with others. A request that is there already is SOV_ERR_STATE: it is
-//     resumed, not begun again.
+//     resumed, not begun again. But for one without its first checkpoint, as a crash between the
+//     two transactions leaves it: the same request given again gets its checkpoint.
 // R5. Refusing one item leaves the others alone; one that nobody asks for, and an end that could
-// not
-//     be made, are told by the flush. A failure of the store (a full disk, a failed
+//     not be made, are told by the flush. A failure of the store (a full disk, a failed
 //     sync) ends recording for good: everything not durable by then fails with it, and so does
 //     whatever comes later.
 // R6. Bytes that are an opening (sealed.h) go to the sidecar, and are durable there, before the
@@ -36,6 +36,12 @@ struct recorder;
 // Takes over an open store, also when it fails: recorder_close, or the failure, closes it.
 enum sov_status recorder_open(struct rowm *rowm, struct recorder **recorder,
                               struct sov_fault *fault) MUST_CHECK;
+// The same without a thread, for simulations: what it would do is done by recorder_step, and where
+// the engine's thread would wait for it.
+enum sov_status recorder_open_stepped(struct rowm *rowm, struct recorder **recorder,
+                                      struct sov_fault *fault) MUST_CHECK;
+// Writes and commits all that was given; false when there was nothing.
+bool recorder_step(struct recorder *recorder);
 // The interface that the engine wants; valid until recorder_close.
 struct checkpoint_store recorder_store(struct recorder *recorder);
 // SOV_OK, or what ended recording. Never waits.
