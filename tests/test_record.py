@@ -353,7 +353,7 @@ def test_kill_while_requests_are_recorded(small, tmp_path):
     sov resume finishes those."""
     if shutil.which("strace") is None:
         pytest.skip("no strace")
-    lines = write_lines(tmp_path / "r", 5000, tokens=1)
+    lines = write_lines(tmp_path / "r", 2000, tokens=1)
     counts = []
     for when in range(8, 16):
         store = tmp_path / f"s{when}"

@@ -241,8 +241,7 @@ static enum sov_status keep_openings(struct recorder *r, const struct item *list
     enum sov_status status = SOV_OK;
     for (const struct item *item = list; item != NULL && status == SOV_OK; item = item->next) {
         u64 owner = item->id.sequence_id;
-        struct sha256_digest txid = item->request.len > 0 ? recorder_request_txid(owner)
-                                                          : recorder_checkpoint_txid(&item->id);
+        struct sha256_digest txid = recorder_checkpoint_txid(&item->id);
         struct rowm_receipt receipt;
         if (!sealed_is_opening(item->bytes) || rowm_find(r->rowm, &txid, &receipt)) continue;
         if (item->request.len > 0) {
