@@ -287,17 +287,15 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
                                           fault);
     }
     if (status == SOV_OK && is_unbegun(r->sequence)) {
-        request.record = slot->request.payload.given; // behind which its first checkpoint comes
-        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
-    } else {
-        if (status == SOV_OK) status = read_once(x, r, &payload, fault);
+        request.record = slot->request.payload.given; // its first checkpoint goes behind it
+    } else if (status == SOV_OK) {
+        status = read_once(x, r, &payload, fault);
         if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
-        if (status == SOV_OK) {
-            request.history = &history;
-            request.history_hash =
-                rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
-            status = engine_submit(x->session.engine, &request, &slot->handle, fault);
-        }
+        request.history = &history;
+        request.history_hash = rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+    }
+    if (status == SOV_OK) {
+        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
     }
     slot->is_used = status == SOV_OK;
     store_payload_free(&payload); // the engine has its own now
