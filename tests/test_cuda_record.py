@@ -156,7 +156,7 @@ def test_an_end_that_cannot_be_read_is_told(small, tmp_path):
     has no end, and sov resume makes the one that an undisturbed run has."""
     def run(fails_from):
         store = tmp_path / f"s{len(list(tmp_path.iterdir()))}"
-        done = sov.call("run", "-m", small, "-p", "hello", "-n", "20", "--greedy", "--ignore-eos", "-t", "1",
+        done = sov.call("run", "-m", small, "-p", "hello", "-n", "20", "--seed", "1", "--ignore-eos", "-t", "1",
                         "--backend", "cuda", "--store", store,
                         env={**CARD, "STANDIN_FAIL": str(fails_from)})
         listed = sov.succeed("log", store, "--json").stdout if (store / "log").exists() else b""
