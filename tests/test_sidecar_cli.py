@@ -53,3 +53,19 @@ def test_what_is_too_short_for_an_opening(tmp_path, n):
     store = store_of(tmp_path / "s", sw.commitment(short), sw.sidecar_entry(OWNER, short))
     assert opened(store) == 0
     assert [(line["sealed"], line["prompt"]) for line in shown(store)] == [(True, None)]
+
+
+@pytest.mark.parametrize("kind", ["one digest", "digests that begin alike"])
+def test_many_entries_of_what_is_not_there(tmp_path, kind):
+    """The time to open a sidecar does not grow as the square of its entries."""
+    junk = []
+    for i in range(120000 if kind == "one digest" else 150000):
+        digest = bytes(8) + (sw.u64(i) if kind != "one digest" else bytes(8)) + bytes(16)
+        head = sw.ENTRY + sw.u64(0, OWNER) + digest
+        junk.append(head + sw.digest(head)[:8])
+    whole = sw.opening(SALT, request())
+    store = store_of(tmp_path / "s", sw.commitment(whole),
+                     b"".join(junk) + sw.sidecar_entry(OWNER, whole))
+    begin = time.monotonic()
+    assert [line["prompt"] for line in shown(store)] == ["what was asked"]
+    assert time.monotonic() - begin < 5
