@@ -35,8 +35,8 @@ struct request {
     bool has_end;  // durable
     // What the store has, when a life begins.
     bool has_request, has_state, has_finish;
-    u8 payload[PAYLOAD_BYTES_MAX];
-    usize payload_bytes; // as disclosed; 0: it begins
+    struct sha256_digest capability; // of one with a state that has not ended
+    u8 payload[PAYLOAD_BYTES_MAX];   // as disclosed
 };
 
 static struct {
@@ -82,7 +82,7 @@ static void look(struct rowm *rowm) {
     for (u32 i = 0; i < world.n_requests; i++) {
         struct request *r = &world.requests[i];
         r->has_request = r->has_state = r->has_finish = false;
-        r->payload_bytes = r->n_events = r->n_tokens = 0;
+        r->n_events = r->n_tokens = 0;
         r->sequence = 0;
     }
     for (u64 i = 0; i < rowm_head(rowm).n_records; i++) {
@@ -95,34 +95,38 @@ static void look(struct rowm *rowm) {
         r->has_finish = r->has_finish || info.kind == ROWM_FINISH;
     }
     for (u32 i = 0; i < world.n_requests; i++) {
-        check_found(&world.requests[i]);
-        world.requests[i].is_done = world.requests[i].has_finish;
+        struct request *r = &world.requests[i];
+        struct rowm_record_info info;
+        u64 record = 0, owner = r->expected->request.id;
+        check_found(r);
+        r->is_done = r->has_finish;
+        bool is_there = rowm_find_available(rowm, owner, &record);
+        CHECK_MSG(is_there == (r->has_state && !r->has_finish), "seed %llu: %llu has %s capability",
+                  world.seed, owner, is_there ? "a" : "no");
+        if (!is_there) continue;
+        CHECK(rowm_info(rowm, record, &info, &fault) == SOV_OK);
+        r->capability = info.capability;
     }
-}
-
-// Consumes the capability of what has not ended, as sov resume does. False: the disk fails.
-static bool claim(struct rowm *rowm, struct request *r) {
-    u64 record = 0, owner = r->expected->request.id;
-    struct rowm_record_info info;
-    struct sov_fault fault = {0};
-    bool is_there = rowm_find_available(rowm, owner, &record);
-    CHECK_MSG(is_there, "seed %llu: %llu cannot be resumed", world.seed, owner);
-    if (!is_there || rowm_info(rowm, record, &info, &fault) != SOV_OK) return false;
-    struct rowm_claim claim = {.capability = info.capability, .consumer = owner};
-    claim.txid = sha256_of((struct str){info.capability.bytes, SHA256_BYTES});
-    return rowm_resume(rowm, &claim, r->payload, sizeof r->payload, &r->payload_bytes, NULL,
-                       &fault) == SOV_OK;
 }
 
 // --- a life ---
 
-static void submit(struct engine *engine, const struct recorder *recorder, struct request *r) {
+// What the store has a state of goes on, as sov resume has it: its capability is consumed.
+static void submit(struct engine *engine, struct recorder *recorder, struct request *r) {
     struct engine_request request = r->expected->request;
     struct payload_checkpoint history;
     struct sov_fault fault = {0};
-    struct str bytes = {r->payload, r->payload_bytes};
+    usize n = 0;
     world.n_alone += r->has_request && !r->has_state;
-    if (r->payload_bytes > 0) {
+    if (r->has_state) {
+        struct rowm_claim claim = {.capability = r->capability, .consumer = request.id};
+        claim.txid = sha256_of((struct str){claim.capability.bytes, SHA256_BYTES});
+        enum sov_status claimed =
+            recorder_resume(recorder, &claim, r->payload, sizeof r->payload, &n, &fault);
+        CHECK_MSG(claimed == SOV_OK || recorder_check(recorder, NULL) != SOV_OK, "seed %llu: %s",
+                  world.seed, fault.message);
+        if (claimed != SOV_OK) return;
+        struct str bytes = {r->payload, n};
         CHECK(payload_checkpoint_read(bytes, &history, &fault) == SOV_OK);
         CHECK_MSG(history.event_number >= r->certified,
                   "seed %llu: %llu goes on with event %llu, %llu was certified", world.seed,
@@ -167,7 +171,7 @@ static void take(const struct engine_output *output) {
     if (is_end) r->sequence = 0;
 }
 
-static bool admit(struct engine *engine, const struct recorder *recorder) {
+static bool admit(struct engine *engine, struct recorder *recorder) {
     bool runs = false;
     for (u32 i = 0; i < world.n_requests; i++) {
         struct request *r = &world.requests[i];
@@ -271,13 +275,6 @@ static bool live_once(const struct engine_backend *backend, bool is_disturbed) {
               world.seed, fault.message);
     if (status != SOV_OK) return false;
     look(rowm);
-    for (u32 i = 0; i < world.n_requests; i++) {
-        struct request *r = &world.requests[i];
-        if (r->has_finish || !r->has_state || claim(rowm, r)) continue;
-        CHECK(is_disturbed);
-        rowm_close(rowm);
-        return false;
-    }
     return live_over(rowm, backend, is_disturbed);
 }
 

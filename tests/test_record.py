@@ -5,6 +5,7 @@ store cannot be had or breaks."""
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -352,9 +353,9 @@ def test_kill_while_requests_are_recorded(small, tmp_path):
     sov resume finishes those."""
     if shutil.which("strace") is None:
         pytest.skip("no strace")
-    lines = write_lines(tmp_path / "r", 5000, tokens=1)
+    lines = write_lines(tmp_path / "r", 1000, tokens=1)
     counts = []
-    for when in range(8, 16):
+    for when in range(8, 13):
         store = tmp_path / f"s{when}"
         done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
                                f"inject=fsync:signal=KILL:when={when}", "-o", tmp_path / "trace",
@@ -372,6 +373,53 @@ def test_kill_while_requests_are_recorded(small, tmp_path):
     k = next(i for i, n in enumerate(counts) if n > 0)
     answers = sov.succeed("resume", tmp_path / f"s{k + 8}", "-m", small).stdout.splitlines()
     assert [json.loads(a)["id"] for a in answers] == [line["id"] for line in lines[:counts[k]]]
+
+
+def traced(arguments, trace, *options):
+    """The calls that make and change names or make them durable, with paths, in order."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    done = subprocess.run(["strace", "-f", "-y", "-qq", "-e", "trace=mkdir,fsync,rename,pwrite64", *options,
+                           "-o", trace, sov.SOV, *map(str, arguments)], capture_output=True)
+    if b"PTRACE" in done.stderr:
+        pytest.skip("this system does not allow ptrace")
+    calls = []
+    for line in trace.read_text().splitlines():
+        name, path = re.match(r'\d+ +(\w+)\((?:\d+<([^>]*)>|"[^"]*")?', line).groups() if "(" in line \
+            else (None, None)
+        if name is not None:
+            paths = [os.path.abspath(p) for p in re.findall(r'"(/[^"]*)"', line)]
+            calls.append((name, [path] if path else paths))
+    return calls
+
+
+def test_names_are_durable_before_records(small, tmp_path):
+    """Each folder that was made, or that somebody made who was killed before its name was durable; the
+    log under another name first, then its name; all of it before the first entry."""
+    arguments = ("run", "-m", small, "-p", "a", "-n", "2", "--store")
+    store = tmp_path / "a/b/c"
+
+    def check(calls, synced):
+        first = next(i for i, c in enumerate(calls)
+                     if c[0] == "pwrite64" and c[1] == [str(store / "log")])
+        before = calls[:first]
+        for folder in synced:
+            place = [i for i, c in enumerate(before) if c == ("mkdir", [str(folder)])]
+            fsync = [i for i, c in enumerate(before) if c == ("fsync", [str(folder.parent)])]
+            assert fsync and (not place or place[0] < fsync[-1]), (folder, before)
+        rename = before.index(("rename", [str(store / "log.new"), str(store / "log")]))
+        assert ("fsync", [str(store / "log.new")]) in before[:rename]
+        assert ("fsync", [str(store)]) in before[rename:]
+
+    calls = traced((*arguments, store), tmp_path / "trace")
+    check(calls, [store, store.parent, store.parent.parent])
+    # Killed in each fsync of a folder, that is, with the name made and not durable.
+    for when in range(1, 4):
+        shutil.rmtree(tmp_path / "a")
+        traced((*arguments, store), tmp_path / "trace", "-e", f"inject=fsync:signal=KILL:when={when + 1}")
+        made = [f for f in (tmp_path / "a", tmp_path / "a/b", store) if f.exists()]
+        assert len(made) == when and not (store / "log").exists()
+        check(traced((*arguments, store), tmp_path / "trace"), [made[-1]])
 
 
 # --- signals ---
@@ -491,7 +539,7 @@ def test_chat_ends_with_its_record(small, tmp_path):
     if shutil.which("strace") is None:
         pytest.skip("no strace")
     done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=fsync", "-e",
-                           "inject=fsync:error=EIO:when=9+", "-o", tmp_path / "trace", sov.SOV,
+                           "inject=fsync:error=EIO:when=10+", "-o", tmp_path / "trace", sov.SOV,
                            "chat", "-m", small, "--store", tmp_path / "s", "-n", "4", "--greedy",
                            "--ignore-eos", "-c", "200"], input=b"a\n" * 20, capture_output=True)
     if b"PTRACE" in done.stderr:

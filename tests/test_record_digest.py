@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--record digest: a store and a spool without a word of what was asked and answered, the sidecar that
-has it, and its erasure. Bytes are read here from docs/format.md and docs/events.md alone (store_writer.py)."""
+has it, and its erasure. Bytes are read from docs/format.md and docs/events.md alone, here and in
+store_writer.py."""
 import fcntl
 import hashlib
 import json
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -162,15 +164,18 @@ def text_needles(made):
     return found | {sw.u64(line["seed"]) for line in made.lines if "seed" in line}
 
 
+def token_slices(tokens):
+    """Any 4 in a row, but those that are hardly more than zeros."""
+    return set(windows_of(sw.u32(*tokens), 16, 4,
+                          lambda part: len(set(struct.unpack("<4I", part)) - {0}) > 2))
+
+
 def token_needles(records):
-    """Any 4 tokens in a row, but those that are hardly more than zeros."""
-    def wanted(part):
-        return len(set(struct.unpack("<4I", part)) - {0}) > 2
     found = set()
     for r in own_records(records):
         tokens = (read_request(r.payload)["tokens"] if r.kind == sw.REQUEST else
                   sw.read_checkpoint(r.payload).tokens)
-        found |= set(windows_of(sw.u32(*tokens), 16, 4, wanted))
+        found |= token_slices(tokens)
     return found
 
 
@@ -276,7 +281,8 @@ def digests_of_log(data):
 
 def test_two_recordings_share_nothing(made):
     """But ids: of sequences, and what is made of them and of records' numbers; and the manifest's."""
-    (public, own), (public_again, own_again) = (digests_of_log(log_of(s)) for s in (made.sealed, made.again))
+    public, own = digests_of_log(log_of(made.sealed))
+    public_again, own_again = digests_of_log(log_of(made.again))
     assert len(own) > 8 * 24 and own & own_again == set() and own & public == set()
     requests_of = {sw.sequence_txid(sw.REQUEST, r.owner) for r in sw.read_records(log_of(made.sealed))
                    if r.kind == sw.REQUEST}
@@ -430,15 +436,15 @@ def tiny(small, tmp_path_factory):
 
 
 def test_verdicts_do_not_depend_on_the_sidecar(tiny, tmp_path):
-    """Every byte of the log flipped, one at a time: of the entries of commitments; of the others and
+    """Bytes of the log flipped, one at a time: of the entries of commitments more, of the others and
     the head slots some. In the long form all."""
     log, rng = log_of(tiny), random.Random(SEED)
     entries = [m.start() for m in re.finditer(re.escape(sw.SEALED), log)]
     assert len(entries) == 6
     sealed = [at for entry in entries for at in range(entry - 293, entry + 56)]
     others = sorted(set(range(len(log))) - set(sealed))
-    places = sealed[::1 if sov.FULL else 7] + (others if sov.FULL else rng.sample(others, 250))
-    places += [entry + i for entry in entries for i in range(16, 56)]
+    places = sealed[::1 if sov.FULL else 7] + (others if sov.FULL else rng.sample(others, 150))
+    places += [entry + i for entry in entries for i in range(16, 56, 5)]
     with_it, without = copy_of(tiny, tmp_path / "with"), copy_of(tiny, tmp_path / "without")
     (without / "sidecar").unlink()
     codes = []
@@ -494,7 +500,8 @@ def test_replay_of_what_was_erased(made, tmp_path):
     assert text.returncode == 3 and message.encode() in text.stdout
     (store / "sidecar").unlink()
     each, total = replay(store, made.model, code=3)
-    assert total["not_checkable"] == 24 and all("missing" in s["error"]["message"] for s in each.values())
+    assert total["not_checkable"] == 24
+    assert all("missing" in s["error"]["message"] for s in each.values())
 
 
 @pytest.mark.parametrize("where", ["first", "64", "last of all"])
@@ -503,8 +510,8 @@ def test_a_forged_token_is_found(made, tmp_path, where):
     ends = [sw.read_checkpoint(r.payload) for r in opened_records(made.sealed) if r.kind == sw.FINISH]
     n, owner = max((len(c.tokens) - c.n_prompt, c.sequence) for c in ends)
     index = {"first": 0, "64": 64, "last of all": n - 1}[where]
-    writer = sw.forge(log_of(made.sealed), lambda states: (owner, index), lambda token: (token + 1) % 256,
-                      sidecar_of(made.sealed))
+    writer = sw.forge(log_of(made.sealed), lambda states: (owner, index),
+                      lambda token: (token + 1) % 256, sidecar_of(made.sealed))
     folder = writer.write(tmp_path / "forged")
     n_all = len(sw.read_sidecar(sidecar_of(made.sealed)))
     assert told(folder) == ((0, n_all, n_all),) * 2  # hashes cannot tell
@@ -626,9 +633,12 @@ def states_of(store):
 
 @pytest.fixture(scope="module")
 def interrupted(case, tmp_path_factory):
-    """A store with something left to do, and something done. Tests copy it."""
+    """A store with something left to do, and something done. Tests copy it. A tail that the kill left
+    is cut, as if power had failed: resuming would take what ends there."""
     base = tmp_path_factory.mktemp("digest") / "s"
     start_and_kill(case.model, base, case.requests, 3000, "--record", "digest")
+    report = json.loads(sov.succeed("verify", base, "--json").stdout)
+    os.truncate(base / "log", report["bytes"])
     states = states_of(base)
     if len(states) != case.n or "interrupted" not in states.values():
         pytest.skip("this machine is too uneven: the run had ended, or had hardly begun")
@@ -700,8 +710,8 @@ def test_resuming_without_the_openings_of_one(case, interrupted, tmp_path, what)
         (store / "sidecar").write_bytes(lacking(store, lambda _, opened: opened == last))
     said = []
     for k in range(2):
-        done = sov.call("resume", store, "-m", case.model, "-t", "1", "-o", f"{store}.resumed", "--events",
-                        f"{store}.spool")
+        done = sov.call("resume", store, "-m", case.model, "-t", "1", "-o", f"{store}.resumed",
+                        "--events", f"{store}.spool")
         assert done.returncode == 3, done.stderr.decode()
         said.append([line for line in done.stderr.decode().splitlines() if "sequence " in line])
         assert [f"{owner:016x}" in line and "sidecar" in line for line in said[k]] == [True]
@@ -824,3 +834,293 @@ def test_a_head_that_leads_beyond_the_end(tiny, small, tmp_path):
         sov.succeed("run", "-m", small, "-p", "x", "-n", "1", "--record", "digest", "--store", store)
         assert told(store)[0] == (0, 9, 9)
         shutil.copy(tiny / "log", store / "log")
+
+
+# --- erasing ---
+
+def erase(store, *options, code=0, **more):
+    done = sov.call("log", store, "--erase", *options, **more)
+    assert done.returncode == code, done.stderr.decode()
+    return done
+
+
+def test_what_is_erased_is_gone_and_the_rest_stays(made, tmp_path):
+    store = copy_of(made.sealed, tmp_path / "s")
+    before, log = sidecar_of(store), log_of(store)
+    entries = sw.read_sidecar(before)
+    owner = entries[2][1]
+    gone = [opened for _, sequence, opened in entries if sequence == owner]
+    done = erase(store, "--sequence", f"{owner:016x}", "--json")
+    assert json.loads(done.stdout) == {"store": str(store), "erased": len(gone)}
+    after = sidecar_of(store)
+    assert after == lacking(made.sealed, lambda sequence, _: sequence == owner)
+    parts = {part for opened in gone
+             for part in windows_of(opened[16:], 24, 8, lambda p: len(set(p)) > 12)}
+    assert len(parts) > 50 and len(occurring(before, parts)) == len(parts)
+    own = {part for part in parts if part in b"".join(opened for _, s, opened in entries if s != owner)}
+    assert occurring(after, parts - own) == set() and len(own) < len(parts) / 2
+    assert log_of(store) == log and sorted(os.listdir(store)) == ["lock", "log", "sidecar"]
+    # What is left says so.
+    listed = [json.loads(line) for line in sov.succeed("log", store, "--json").stdout.splitlines()]
+    [erased] = [s for s in listed if s["sequence"] == f"{owner:016x}"]
+    assert erased["prompt"] is None and erased["sealed"] and len(erased["receipts"]) == len(gone)
+    assert len(listed) == 24 and all(s["prompt"] is not None for s in listed if s is not erased)
+    text = [line for line in sov.succeed("log", store).stdout.decode().splitlines()
+            if line.startswith(f"{owner:016x}")]
+    assert len(text) == 1 and "erased" in text[0]
+    # A second time, and what there never was.
+    for name in (f"{owner:016x}", "0123456789abcdef"):
+        done = erase(store, "--sequence", name, code=3)
+        assert name.encode() in done.stderr and done.stdout == b"" and sidecar_of(store) == after
+    assert b"has nothing of sequence" in done.stderr
+    # All of it; and a store without any.
+    assert json.loads(erase(store, "--json").stdout)["erased"] == len(entries) - len(gone)
+    assert sidecar_of(store) == b"" and log_of(store) == log
+    (store / "sidecar").unlink()
+    for folder in (store, copy_of(made.clear, tmp_path / "c")):
+        assert json.loads(erase(folder, "--json").stdout)["erased"] == 0
+        erase(folder, "--sequence", f"{owner:016x}", code=3)
+        assert not (folder / "sidecar").exists()
+
+
+def test_erasing_a_store_in_use(made, tmp_path):
+    store = copy_of(made.sealed, tmp_path / "s")
+    with open(store / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = erase(store, code=1)
+    assert b"in use" in done.stderr and str(store).encode() in done.stderr and done.stdout == b""
+    assert sidecar_of(store) == sidecar_of(made.sealed) and not (store / "sidecar.new").exists()
+    erase(store)
+
+
+def test_options_that_do_not_fit(made, tmp_path):
+    store, sequence = copy_of(made.sealed, tmp_path / "s"), ["--sequence", "0" * 16]
+    run, lines = ["run", "-m", made.model, "-p", "x"], ["batch", "-m", made.model, made.requests]
+    for arguments, word in ((["log", "--erase"], "STORE"),
+                            (["log", store, *sequence], "--erase"),
+                            (["log", *sequence], "--erase"),
+                            (["log", store, "--erase", "--prune"], "--prune"),
+                            (["log", store, "--erase", "--prune", "--older-than", 1], "--prune"),
+                            (["log", store, "--erase", "--older-than", 1], "--older-than"),
+                            (["log", store, "--erase", "--force"], "--force"),
+                            (["log", store, "--erase", "--sequence", "x"], "hexadecimal"),
+                            ([*run, "--record", "foo"], "--record"),
+                            ([*run, "--record", "digest", "--no-record"], "--no-record"),
+                            (["chat", "-m", made.model, "--record", ""], "--record"),
+                            ([*lines, "--record", "DIGEST"], "--record"),
+                            ([*lines, "--no-record", "--record", "clear"], "--no-record")):
+        done = sov.call(*arguments)
+        assert done.returncode == 2 and done.stdout == b"", arguments
+        assert word.encode() in done.stderr.splitlines()[0], (arguments, done.stderr)
+    assert sidecar_of(store) == sidecar_of(made.sealed)
+    for none in (tmp_path / "none", tmp_path):
+        done = erase(none, code=3)
+        assert b"no store" in done.stderr and os.listdir(tmp_path) == ["s"]
+
+
+def test_killed_while_erasing(made, tmp_path):
+    """The sidecar is the old or the new one, whenever that is; and it is done the next time."""
+    rng, store = random.Random(SEED), copy_of(made.sealed, tmp_path / "s")
+    owner = sw.read_sidecar(sidecar_of(store))[0][1]
+    mass = b"".join(sw.sidecar_entry(i, sw.opening(sw.ZEROS, rng.randbytes(1 << 20))) for i in range(40))
+    old, new = sidecar_of(store) + mass, lacking(store, lambda s, _: s == owner) + mass
+    seen, seconds = [], None
+    for k in range(40 if sov.FULL else 8):
+        (store / "sidecar").write_bytes(old)
+        begin = time.monotonic()
+        process = subprocess.Popen([sov.SOV, "log", store, "--erase", "--sequence", f"{owner:016x}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if k > 0:
+            time.sleep(rng.random() * seconds)
+            process.kill()
+        process.communicate()
+        seconds = seconds or time.monotonic() - begin
+        found = sidecar_of(store)
+        assert found in (old, new)
+        seen.append(found == new)
+        if found == old:
+            erase(store, "--sequence", f"{owner:016x}")
+            assert sidecar_of(store) == new
+        assert not (store / "sidecar.new").exists()
+    assert seen[0] and not all(seen)
+
+
+def test_what_a_killed_erasure_left_is_erased_too(made, tmp_path):
+    """sidecar.new has what the sidecar has, and stands in nobody's way."""
+    for options in ([], ["--sequence", f"{sw.read_sidecar(sidecar_of(made.sealed))[0][1]:016x}"]):
+        for is_there in (True, False):
+            store = copy_of(made.sealed, tmp_path / f"s{is_there}{len(options)}")
+            shutil.copy(store / "sidecar", store / "sidecar.new")
+            if not is_there:
+                (store / "sidecar").unlink()
+            erase(store, *options, code=0 if is_there or not options else 3)
+            assert not (store / "sidecar.new").exists()
+
+
+def test_pruning_removes_a_sealed_store_whole(small, tmp_path):
+    environment = dict(os.environ, XDG_STATE_HOME=str(tmp_path))
+    answer = sov.run_json(small, "-p", "x", "-n", "1", "--record", "digest", env=environment)
+    store = tmp_path / "sov-rtx/records" / answer["record"]["store"]
+    assert sorted(os.listdir(store)) == ["lock", "log", "sidecar"]
+    shutil.copy(store / "sidecar", store / "sidecar.new")
+    done = sov.succeed("log", "--prune", "--older-than", "0", env=environment)
+    assert b"removed" in done.stdout and not store.exists()
+
+
+# --- runs and chats ---
+
+def test_runs_and_chats(small, tmp_path):
+    """Of the other commands: the same answers, nothing in the log, two sequences' salts apart."""
+    prompt, options = "the captain of the old harbour", ["-n", "80", "--ignore-eos", "--seed", "3"]
+    stop = ["--stop", STOP, "--logit-bias", "15+1.5"]
+    clear = sov.run_json(small, "-p", prompt, *options, *stop, "--store", tmp_path / "clear")
+    sealed = sov.run_json(small, "-p", prompt, *options, *stop, "--store", tmp_path / "s", "--record",
+                          "digest", "--checkpoint", "full")
+    assert sealed["record"]["store"] == str(tmp_path / "s")
+    assert {k for k in clear if clear[k] != sealed[k]} <= {"record", "timings"}
+    assert len(sealed["tokens"]) == 80
+    sov.succeed("chat", "-m", small, "-n", "20", "--seed", "5", "--store", tmp_path / "s", "--record",
+                "digest", stdin=b"hello captain\nand again harbour\n")
+    sov.succeed("run", "-m", small, "-p", prompt, "--store", tmp_path / "s", *options)
+    assert replay(tmp_path / "s", small)[1]["same"] == 4
+    every = sw.read_records(log_of(tmp_path / "s"))
+    n_clear = [r.payload[:16] for r in own_records(every)].count(b"sov-rtx reqst v1")
+    assert n_clear == 1
+    log = log_of(tmp_path / "s")
+    log = log[:log.index(b"sov-rtx reqst v1")]  # up to the session in clear
+    for text in (prompt, STOP, "hello captain", "again harbour"):
+        assert text.encode() not in log and text.encode() in sidecar_of(tmp_path / "s")
+    tokens = token_slices(sealed["prompt_tokens"] + sealed["tokens"])
+    assert occurring(sidecar_of(tmp_path / "s"), tokens) == tokens and len(tokens) > 20
+    assert occurring(log, tokens) == set()
+    salts = {r.owner: r.salt for r in opened_records(tmp_path / "s") if r.kind == sw.REQUEST}
+    assert len(salts) == 4 and len(set(salts.values())) == 4
+    commands = [read_request(r.payload)["command"] for r in opened_records(tmp_path / "s")
+                if r.kind == sw.REQUEST]
+    assert commands == [1, 2, 2, 1]
+    prompts = [json.loads(line)["prompt"] for line in
+               sov.succeed("log", tmp_path / "s", "--json").stdout.splitlines()]
+    assert prompts == [prompt, "hello captain", "and again harbour", prompt]
+
+
+# --- failures ---
+
+def stands(store, n=None):
+    """The store verifies, and every commitment in it can be opened."""
+    (code, commitments, opened), second = told(store)
+    assert code == 0 and commitments == opened and second == (code, commitments, opened)
+    assert n is None or commitments == n
+
+
+def test_a_sidecar_that_cannot_be_had(small, tmp_path):
+    arguments = ["run", "-m", small, "-p", "x", "-n", "3", "--record", "digest", "--store"]
+    store = tmp_path / "s"
+    sov.succeed(*arguments, store)
+    sov.succeed(*arguments, tmp_path / "other")
+    (tmp_path / "other/sidecar").unlink()
+    (tmp_path / "other/sidecar").mkdir()
+    done = sov.call(*arguments, tmp_path / "other")
+    assert done.returncode == 1 and b"sidecar" in done.stderr and done.stdout.strip() == b""
+    assert str(tmp_path / "other").encode() in done.stderr
+    assert told(tmp_path / "other") == ((0, 3, 0),) * 2
+    (store / "sidecar").chmod(0o400)
+    if not os.access(store / "sidecar", os.W_OK):
+        done = sov.call(*arguments, store)
+        assert done.returncode == 1 and b"sidecar" in done.stderr
+        stands(store, 3)
+    (store / "sidecar").chmod(0o600)
+    sov.succeed(*arguments, store)
+    stands(store, 6)
+
+
+def test_a_sidecar_as_long_as_a_file_may_be(small, tmp_path):
+    """The log would have room; the run ends all the same, and nothing is without its opening."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+    lines = [{"id": i, "prompt": "ab" * 110, "max_tokens": 2} for i in range(24)]
+    path, store = write_lines(tmp_path / "r", lines), tmp_path / "s"
+    done = sov.call("batch", "-m", small, path, "--store", store, "--record", "digest", preexec_fn=limit)
+    assert done.returncode == 1 and b"sidecar" in done.stderr and b"EFBIG" in done.stderr, done.stderr
+    assert str(store).encode() in done.stderr and len(log_of(store)) < 16384
+    stands(store)
+
+
+def strace(options, *arguments):
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    done = subprocess.run(["strace", "-f", "-qq", *map(str, options), sov.SOV, *map(str, arguments)],
+                          capture_output=True)
+    if b"PTRACE" in done.stderr:
+        pytest.skip("this system does not allow ptrace")
+    return done
+
+
+@pytest.mark.parametrize("call, error", [("fsync", "EIO"), ("pwrite64", "ENOSPC")])
+def test_a_sidecar_on_a_disk_that_fails(small, tmp_path, call, error):
+    store = tmp_path / "s"
+    arguments = ["-m", small, "-p", "the", "-n", "100", "--ignore-eos", "--record", "digest", "--store",
+                 store]
+    sov.succeed("run", *arguments)
+    before = own_records(sw.read_records(log_of(store)))
+    for when in ("1", "3+"):  # of the request; of a boundary
+        done = strace(["-o", tmp_path / "trace", "-P", store / "sidecar", "-e", f"trace={call}", "-e",
+                       f"inject={call}:error={error}:when={when}"], "run", *arguments)
+        assert error in (tmp_path / "trace").read_text()
+        assert done.returncode == 1 and error.encode() in done.stderr, done.stderr
+        assert b"sidecar" in done.stderr
+        stands(store)
+    assert own_records(sw.read_records(log_of(store)))[:len(before)] == before
+    sov.succeed("run", *arguments)
+    stands(store)
+    sw.read_sidecar(sidecar_of(store))
+
+
+def test_openings_are_durable_before_what_commits_to_them(small, tmp_path):
+    """Of a whole batch, by its system calls: at each write to the log, whatever it holds of commitments
+    has its opening in a part of the sidecar that was synced."""
+    store, calls = tmp_path / "s", []
+    path = write_lines(tmp_path / "r", [line for line in some_lines(12, 150)])
+    done = strace(["-y", "-o", tmp_path / "trace", "-e", "trace=pwrite64,write,pwritev,fsync,fdatasync,"
+                   "ftruncate", "-s", "0"], "batch", "-m", small, path, "--store", store, "--record",
+                  "digest", "-t", "1", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    for line in (tmp_path / "trace").read_text().splitlines():
+        found = re.match(r"\d+ +(\w+)\(\d+<([^>]*)>(.*)$", line)
+        if found and Path(found[2]).parent == store.resolve():
+            calls.append((found[1], Path(found[2]).name, found[3]))
+    log = log_of(store)
+    ends = {opened: at + sw.ENTRY_HEAD + len(opened) for at, _, opened in
+            sw.read_sidecar(sidecar_of(store))}
+    commitments = {sw.commitment(opened): end for opened, end in ends.items()}
+    written = synced = n_checked = n_syncs = 0
+    for call, name, rest in calls:
+        assert call in ("pwrite64", "fsync"), call
+        if call == "pwrite64":
+            n, at = map(int, re.search(r", (\d+), (\d+)(?:\)| <unfinished)", rest).groups())
+        if name == "sidecar" and call == "pwrite64":
+            written = max(written, at + n)
+        elif name == "sidecar":
+            synced, n_syncs = written, n_syncs + 1
+        elif call == "pwrite64" and name == "log" and at >= 8192:
+            # Everything whose payload ends in this write.
+            for found in re.finditer(re.escape(sw.SEALED), log[:at + n]):
+                payload = log[found.start():found.start() + 56]
+                if at < found.start() + 56 <= at + n:
+                    assert commitments[payload] <= synced
+                    n_checked += 1
+    assert n_checked == len(commitments) > 36 and n_syncs > 2
+
+
+# --- SmolLM2 ---
+
+@pytest.mark.skipif(not sov.FULL, reason="the long form")
+def test_smollm2(tmp_path):
+    model = sov.model("smollm2")
+    lines = list(requests(8, 100))
+    for line in lines:
+        line.pop("logprobs", None)
+        line["max_tokens"] = 100
+    case = SealedCase(model, tmp_path, lines, "-c", "512")
+    rng = random.Random(SEED)
+    assert one_run(case, tmp_path / "s", rng, 0.8) > 0

@@ -227,6 +227,82 @@ def seed_changed(payload):
     return flip(payload, at)
 
 
+# --- the text beside the tokens ---
+
+TEXTS = {  # what a request is made of, the text as it is recorded, and another one as long
+    "run": (["run", "-p", "Once upon a time"], None, b"Once upon", b"Once more"),
+    "special": (["run", "--special", "-p", "Once<|im_end|> upon"], None, b"Once<", b"Nine<"),
+    "special as text": (["run", "-p", "Once<|im_end|> upon"], None, b" upon", b" over"),
+    "message": (["run", "--chat", "-p", "Once upon"], None, b"Once", b"Nine"),
+    "system": (["run", "--chat", "--system", "Be brief.\n", "-p", "push on"], None, b"push", b"posh"),
+    "other template": (["run", "--chat", "--template", "llama2", "--system", "Be brief.", "-p",
+                        "push on"], None, b"push", b"posh"),
+    "chat": (["chat"], b"hello\nand again\nand once more\n", b"again", b"never"),
+    "chat's last": (["chat", "--system", "Be brief."], b"hello\nand again\nand once more\n", b"more",
+                    b"less"),
+    "chat's first": (["chat", "--template", "gemma"], b"hello\nand again\n", b"hello", b"jello"),
+    "prompt": (["batch", "-"], b'{"id":1,"prompt":"Once upon","max_tokens":5}', b"Once", b"Nine"),
+    "messages": (["batch", "-"], b'{"id":1,"messages":[{"role":"user","content":"Once"}],'
+                 b'"max_tokens":5}', b"Once", b"Nine"),
+    "messages of another template": (
+        ["batch", "-", "--template", "gemma"], b'{"id":1,"messages":[{"role":"user","content":"Once"}],'
+        b'"max_tokens":5}', b"Once", b"Nine"),
+    "ids": (["batch", "-"], b'{"id":1,"tokens":[5,6,7],"max_tokens":5}', b"5,6", b"6,5"),
+    "parameter": (["batch", "-"], b'{"id":1,"prompt":"Once","top_k":7}', b":7", b":8"),
+    "not json": (["batch", "-"], b'{"id":1,"prompt":"Once"}', b'e"}', b'e")'),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_forged_text_is_found(small, tmp_path, name):
+    arguments, stdin, text, other = TEXTS[name]
+    limit = [] if arguments[0] == "batch" else ["-n", "5"]
+    sov.succeed(*arguments, *limit, "-m", small, "--store", tmp_path / "s",
+                stdin=stdin or b"")
+    each, total = replay(tmp_path / "s", small)
+    assert total["same"] == total["sequences"] >= 1
+    writer, owner = changed((tmp_path / "s/log").read_bytes(), sw.REQUEST,
+                            lambda r: r.payload.replace(text, other) if text in r.payload else None)
+    assert len(text) == len(other)
+    each, total = replay(write(writer, tmp_path / "forged"), small, code=4)
+    found = each[f"{owner:016x}"]
+    assert total["different"] == 1 and found["difference"]["place"] == "text"
+    told = sov.call("replay", tmp_path / "forged", "-m", small)
+    assert told.returncode == 4
+    assert b"the text of the prompt is not what the tokens say" in told.stdout
+
+
+ODD = ["x", " leads and trails \n\n", "two\n\nparts", "a<|im_end|>b", "\u00fcber \u4e2d\u6587", "(1)", "[2]"]
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+def test_what_was_recorded_is_never_called_forged(tmp_path, vocabulary):
+    """Every template that the vocabulary knows, with and without a system message, first and later
+    messages, plain text in every way."""
+    keys = chat_models.bpe_keys(CHATML) if vocabulary == "bpe" else chat_models.spm_keys(CHATML)
+    model = chat_models.write_model(tmp_path / "m.gguf", keys, n_layer=1, n_embd=64, n_ff=64, n_head=4,
+                                    n_head_kv=2, context=CONTEXT)
+    common = ["-m", model, "-n", "3", "--greedy", "--ignore-eos", "--store", tmp_path / "s"]
+    n = 0
+    for i, text in enumerate(ODD):
+        for option in ([], ["--special"]):
+            sov.succeed("run", "-p", text, *option, *common)
+            n += 1
+        names = sov.succeed("template").stdout.decode().strip().split(", ")
+        for name in names if i < 1 or sov.FULL else names[i::9]:
+            for system in ([], ["--system", "Be brief."], ["--system", text]):
+                done = sov.call("run", "--chat", "--template", name, *system, "-p", text, *common)
+                if done.returncode == 0:
+                    n += 1
+                else:  # markers that the vocabulary has not
+                    assert done.returncode == 3, done.stderr
+                    continue
+                lines = f"{text.strip().split(chr(10))[0]}\n{text.strip().split(chr(10))[-1]}\n\nx\n"
+                sov.succeed("chat", "--template", name, *system, *common, stdin=lines.encode())
+    _, total = replay(tmp_path / "s", model)
+    assert total["same"] == total["sequences"] > n > 2 * len(ODD), total
+
+
 def test_the_position_of_other_bytes(small, tmp_path):
     """In the form "full" the record has K and V, and the position is named too."""
     record(small, tmp_path / "s", list(requests(2, 140)), "--checkpoint", "full")

@@ -35,7 +35,7 @@ MUTANTS = [
      [("(&r->has_failed, 1, __ATOMIC_RELEASE)", "(&r->has_failed, 1, __ATOMIC_RELAXED)")]),
     ("the store is looked at while it is written", "record/recorder.c", "test_recorder",
      [("(&r->n_queued, 1, __ATOMIC_RELEASE)", "(&r->n_queued, 1, __ATOMIC_RELAXED)"),
-      ("(&r->n_rounds, 1, __ATOMIC_RELEASE)", "(&r->n_rounds, 1, __ATOMIC_RELAXED)")]),
+      ("->n_rounds, 1, __ATOMIC_RELEASE)", "->n_rounds, 1, __ATOMIC_RELAXED)")]),
     ("a batch is given before its jobs are there", "record/worm_hash.c", "test_store_threads",
      [("hasher->n_given + 1, __ATOMIC_RELEASE)", "hasher->n_given + 1, __ATOMIC_RELAXED)")]),
     ("a batch is taken before its jobs are there", "record/worm_hash.c", "test_store_threads",

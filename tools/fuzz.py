@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "build/fuzz/corpus"
 CAMPAIGN_SECONDS = 60  # from here on a run is a campaign, with another seed each time
-JOBS = 8  # on fewer cores than that each program gets a share of one
+JOBS = 12  # all harnesses at once: on fewer cores than that each gets a share of one
 
 # --- seeds ---
 

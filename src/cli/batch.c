@@ -6,6 +6,7 @@
 // A step, as seen from here: read and submit what there is room for; engine_step; its events to the
 // spool; what ended to the output.
 #include "cli/batch.h"
+#include "cli/publish.h"
 #include "freestanding/mem.h"
 
 #define BATCH_SEQS_DEFAULT 16
@@ -171,8 +172,7 @@ struct batch {
     u32 n_nodes;
     struct id_set ids;
     struct batch_prompts prompts;
-    struct spool *spool; // or NULL
-    bool spool_failed;
+    struct publisher *publisher;
     bool is_recorded; // all requests are in the store
     u64 n_requests, n_errors, n_prompt_tokens, n_tokens;
     u64 begin_ns, shown_ns;
@@ -371,39 +371,8 @@ static struct batch_slot *slot_of(struct batch *b, engine_sequence sequence) {
     return NULL;
 }
 
-static void complain(const char *path, const struct sov_fault *fault) {
-    struct output err;
-    output_init(&err, PLATFORM_STDERR);
-    output_format(&err, "sov: %.256s: %s\n", path, fault->message);
-    output_flush(&err);
-}
-
-// Events go to the spool before anything is told of them elsewhere. A write that fails ends the
-// spool, not the batch; an event that contradicts the spool ends its sequence.
-static void publish(struct batch *b, const struct engine_report *report) {
-    if (b->spool == NULL || b->spool_failed) return;
-    u64 now = platform_wall_ns();
-    struct sov_fault fault = {0};
-    enum sov_status status = SOV_OK;
-    for (u32 i = 0; i < report->n_outputs && status == SOV_OK; i++) {
-        const struct engine_output *output = &report->outputs[i];
-        struct batch_slot *slot = slot_of(b, output->sequence);
-        // Whoever is cancelled or failed here has not ended: the same run, begun again, goes on
-        // with it.
-        if (slot->fault.status != SOV_OK || output->event.finish == FINISH_CANCEL ||
-            output->event.finish == FINISH_FAILED) {
-            continue;
-        }
-        status = spool_append(b->spool, &output->event, now, &fault);
-        if (status != SOV_ERR_INTEGRITY) continue;
-        slot->fault = fault;
-        engine_interrupt(b->session->engine, slot->sequence);
-        fault = (struct sov_fault){0};
-        status = SOV_OK;
-    }
-    if (status == SOV_OK) status = spool_flush(b->spool, &fault);
-    b->spool_failed = status != SOV_OK;
-    if (b->spool_failed) complain(b->options->events_path, &fault);
+static struct sov_fault *fault_of(void *batch, engine_sequence sequence) {
+    return &slot_of(batch, sequence)->fault;
 }
 
 static void finish_slot(struct batch *b, struct batch_slot *slot,
@@ -474,10 +443,7 @@ static void print_figures(const struct batch *b) {
     struct engine_statistics e = engine_statistics_of(b->session->engine);
     output_format(&err, "%llu steps, %llu swaps (%llu to memory), %llu prompt tokens shared\n",
                   e.n_steps, e.n_swaps, e.n_spills, e.n_shared_tokens);
-    if (b->spool != NULL) {
-        output_format(&err, "events: %llu written, %llu were there%s\n", b->spool->n_events,
-                      b->spool->n_skipped, b->spool_failed ? "; not all could be written" : "");
-    }
+    publisher_put_figures(b->publisher, &err);
     record_put_figures(&b->session->record, &err);
     output_flush(&err);
 }
@@ -507,7 +473,7 @@ static enum sov_status run_steps(struct batch *b, bool *is_cancelled, struct sov
         struct engine_report report;
         status = engine_step(b->session->engine, &inputs, &report, fault);
         if (status != SOV_OK) return status;
-        publish(b, &report);
+        publisher_put(b->publisher, b->session->engine, &report, fault_of, b);
         u32 n_live = b->n_live;
         for (u32 i = 0; i < report.n_outputs; i++) take_output(b, &report.outputs[i]);
         if (b->n_live < n_live) output_flush(b->out);
@@ -531,7 +497,7 @@ static void batch_free(struct batch *b, u64 bytes) {
 }
 
 static enum sov_status run(const struct batch_options *o, struct session *session, int input,
-                           struct output *out, struct spool *spool, int *exit_code,
+                           struct output *out, struct publisher *publisher, int *exit_code,
                            struct sov_fault *fault) {
     u32 n_slots = o->model.engine.max_seqs;
     u64 bytes = sizeof(struct batch) + (u64)n_slots * sizeof(struct batch_slot);
@@ -542,7 +508,7 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     b->options = o;
     b->session = session;
     b->out = out;
-    b->spool = spool;
+    b->publisher = publisher;
     b->n_slots = n_slots;
     b->lines.descriptor = input;
     b->shows = platform_is_terminal(PLATFORM_STDERR);
@@ -557,7 +523,8 @@ static enum sov_status run(const struct batch_options *o, struct session *sessio
     if (status == SOV_OK) status = run_steps(b, &is_cancelled, fault);
     if (status == SOV_OK) status = record_end(&session->record, fault);
     print_figures(b);
-    *exit_code = is_cancelled ? CLI_EXIT_INTERRUPTED : b->n_errors > 0 || b->spool_failed ? 1 : 0;
+    bool is_bad = b->n_errors > 0 || publisher->has_failed;
+    *exit_code = is_cancelled ? CLI_EXIT_INTERRUPTED : is_bad ? 1 : 0;
     batch_free(b, bytes);
     return status;
 }
@@ -602,32 +569,18 @@ static enum sov_status open_and_run(const struct batch_options *o, struct sessio
                                     struct sov_fault *fault) {
     int descriptor = PLATFORM_STDOUT;
     bool to_file = o->out_path != NULL && !is_dash(o->out_path);
-    enum sov_status status = SOV_OK;
-    struct spool *spool = NULL;
-    if (o->events_path != NULL) {
-        spool = platform_memory_map(sizeof *spool);
-        if (spool == NULL) return fault_set(fault, SOV_ERR_MEMORY, "spool: no memory");
-        struct sov_fault inner = {0};
-        status = spool_open(spool, o->events_path, &inner);
-        if (status != SOV_OK) {
-            platform_memory_unmap(spool, sizeof *spool);
-            return status == SOV_ERR_IO
-                       ? fault_set(fault, status, "%s", inner.message)
-                       : fault_set(fault, status, "%.256s: %s", o->events_path, inner.message);
-        }
-    }
+    struct publisher publisher;
+    enum sov_status status = publisher_open(&publisher, o->events_path, fault);
+    if (status != SOV_OK) return status;
     if (to_file) status = platform_open(o->out_path, PLATFORM_OPEN_CREATE, &descriptor, fault);
     if (status == SOV_OK) {
         output_init(out, descriptor);
-        status = run(o, session, input, out, spool, exit_code, fault);
+        status = run(o, session, input, out, &publisher, exit_code, fault);
         int finished = output_finish(out);
         if (*exit_code == 0) *exit_code = finished;
         if (to_file) platform_close(descriptor);
     }
-    if (spool != NULL) {
-        spool_close(spool);
-        platform_memory_unmap(spool, sizeof *spool);
-    }
+    publisher_close(&publisher);
     return status;
 }
 

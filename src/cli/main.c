@@ -60,7 +60,8 @@ static const struct command commands[] = {
      "replay STORE -m MODEL [--sequence ID] [--json] [options]",
      "Verifies the store, then runs every recorded request again from prompt, parameters\n"
      "and seed, and compares all that the record has of it: tokens, digests of K and V in\n"
-     "every layer, the event chain, the end. No recorded token is used. Backend, threads,\n"
+     "every layer, the event chain, the end; then whether the text of the prompt is what its\n"
+     "tokens say (docs/format.md tells how far). No recorded token is used. Backend, threads,\n"
      "chunks, kernels and sequences at once may differ from those of the recorded run. The\n"
      "first difference of a sequence is named, with its likely cause. Exit code 4:\n"
      "something differs, or the store does not verify; 3: not checkable here (another\n"

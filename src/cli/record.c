@@ -47,27 +47,49 @@ enum sov_status record_options_check(const struct record_options *options,
 
 // --- the store ---
 
+// Makes the name path[0 .. len) durable, whose folder is path[0 .. parent).
+static enum sov_status sync_name(const char *path, usize parent, struct sov_fault *fault) {
+    char folder[ROWM_PATH_BYTES];
+    memcpy(folder, path, parent);
+    folder[parent] = 0;
+    return platform_sync_folder(parent > 0 ? folder : path[0] == '/' ? "/" : ".", fault);
+}
+
+// The last folder that is there: whoever made it may have been killed before its name was durable.
+// Where its own folder may not be read, it was made by somebody else.
+static enum sov_status sync_found(const char *path, usize parent, struct sov_fault *fault) {
+    struct sov_fault inner = {0};
+    enum sov_status status = sync_name(path, parent, &inner);
+    bool is_closed = status != SOV_OK && str_starts_with(str_from_z(inner.message), STR("open "));
+    return status == SOV_OK || is_closed ? SOV_OK : fault_set(fault, status, "%s", inner.message);
+}
+
 enum sov_status make_folders(const char *path, struct sov_fault *fault) {
     char part[ROWM_PATH_BYTES];
     usize parent = 0; // length of the part before
+    usize found = 0;  // and of the one in front of the last that was there
+    bool is_found = false;
+    enum sov_status status = SOV_OK;
     for (usize i = 0; i == 0 || path[i - 1] != 0; i++) {
         if (i + 1 >= sizeof part) {
             return fault_set(fault, SOV_ERR_LIMIT, "the path of the store is too long");
         }
         part[i] = 0;
         bool is_part = i > 0 && (path[i] == '/' || path[i] == 0) && path[i - 1] != '/';
-        if (is_part && platform_is_missing(part)) {
-            enum sov_status status = platform_make_folder(part, fault);
+        if (is_part && !platform_is_missing(part)) {
+            found = parent;
+            is_found = true;
+        } else if (is_part) {
+            if (is_found) status = sync_found(path, found, fault);
+            is_found = false;
+            if (status == SOV_OK) status = platform_make_folder(part, fault);
+            if (status == SOV_OK) status = sync_name(path, parent, fault);
             if (status != SOV_OK) return status;
-            part[parent] = 0;
-            status = platform_sync_folder(parent > 0 ? part : path[0] == '/' ? "/" : ".", fault);
-            if (status != SOV_OK) return status;
-            memcpy(part, path, i);
         }
         if (is_part) parent = i;
         part[i] = path[i];
     }
-    return SOV_OK;
+    return is_found ? sync_found(path, found, fault) : SOV_OK;
 }
 
 // A new folder's name: when, and something that no other run has.

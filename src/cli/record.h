@@ -35,8 +35,8 @@ struct record_options {
          NULL,                                                                             \
          0,                                                                                \
          0,                                                                                \
-         "texts and tokens: clear (default), or digest: salted commitments in the store, " \
-         "what they stand for in its file sidecar, which may be erased"},                  \
+         "texts and tokens: clear (default), or digest: commitments, with an erasable "    \
+         "sidecar"},                                                                       \
     {                                                                                      \
         OPTION_STRING, "--checkpoint", NULL, "FORM", &(r)->form_name, NULL, 0, 0,          \
             "K and V in checkpoints: digest (default), full or tokens (neither)"           \
@@ -115,5 +115,6 @@ void record_put_json(const struct record *record, struct output *out);
 struct gguf;
 enum sov_status model_digest(const struct gguf *gguf, const struct platform_start *start,
                              struct sha256_digest *digest, struct sov_fault *fault) MUST_CHECK;
-// Makes a folder and what is missing above it, durable.
+// Makes a folder and what is missing above it. Their names are durable then, and so is that of the
+// last one that was there.
 enum sov_status make_folders(const char *path, struct sov_fault *fault) MUST_CHECK;

@@ -44,13 +44,17 @@ static const char *place_name(enum replay_place place) {
     static const char *const names[] = {
         [PLACE_TOKEN] = "token",   [PLACE_PROMPT] = "prompt", [PLACE_ORIGIN] = "origin",
         [PLACE_EVENTS] = "events", [PLACE_KV] = "kv",         [PLACE_END] = "end",
-        [PLACE_FIELD] = "field",
+        [PLACE_FIELD] = "field",   [PLACE_TEXT] = "text",
     };
     return names[place];
 }
 
 // What may have brought a difference about. The model is known to be the same: its digest is.
 static const char *likely_cause(const struct replay_run *x, const struct replay_difference *d) {
+    if (d->place == PLACE_TEXT) {
+        return "the text was changed, or the tokens were with all that follows from them; or "
+               "another version of this program made tokens of it";
+    }
     if (x->has_other_contract) {
         return "another numeric profile: a session of this store was recorded under another "
                "contract than this program's";
@@ -93,6 +97,9 @@ static void put_difference_text(const struct replay_run *x, struct output *out,
     case PLACE_EVENTS: output_put(out, STR("the head of the event chain")); break;
     case PLACE_KV:
         output_format(out, "K and V of layer %u from position %u on", d->layer, d->position);
+        break;
+    case PLACE_TEXT:
+        output_put(out, STR("the text of the prompt is not what the tokens say"));
         break;
     case PLACE_END:
         output_format(out, "it ended by %s, computed is %s",
@@ -195,6 +202,17 @@ static void close_slot(struct replay_slot *slot) {
     slot->is_used = false;
 }
 
+// Last: what the model computed is what was recorded, so the text is what is left to doubt.
+static void compare_text(struct replay_run *x, struct replay_slot *slot) {
+    bool is_same = true;
+    slot->status =
+        replay_check_prompt(&x->session.vocabulary, &slot->request, &is_same, &slot->fault);
+    if (slot->status != SOV_OK || is_same) return;
+    slot->is_different = true;
+    slot->difference =
+        (struct replay_difference){.place = PLACE_TEXT, .record = slot->sequence->request};
+}
+
 // Its end is told when the engine has let go of it.
 static void end_slot(struct replay_run *x, struct replay_slot *slot,
                      const struct engine_output *output) {
@@ -202,6 +220,7 @@ static void end_slot(struct replay_run *x, struct replay_slot *slot,
     enum replay_result result = slot->sequence->finish != ROWM_NONE ? REPLAY_SAME
                                                                     : REPLAY_SAME_SO_FAR;
     const struct sov_fault *fault = NULL;
+    if (!slot->is_different && slot->status == SOV_OK && !failed) compare_text(x, slot);
     if (slot->is_different) {
         result = REPLAY_DIFFERENT;
     } else if (slot->status != SOV_OK) {

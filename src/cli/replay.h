@@ -4,6 +4,7 @@
 //   replay.c          the command: which sequences, the engine's steps, what is told
 //   replay_compare.c  a checkpoint store that keeps nothing: what the engine makes is held against
 //                     what was recorded
+//   replay_prompt.c   the text of a prompt against its tokens
 //
 // R1. No recorded token goes into the engine: it gets the prompt, the parameters and the seed, and
 //     its own tokens from then on.
@@ -25,6 +26,7 @@ enum replay_place {
     PLACE_ORIGIN, // model, profile, prompt and parameters, by one digest
     PLACE_EVENTS, // the head of the event chain
     PLACE_KV,     // K and V of a layer
+    PLACE_TEXT,   // the text or the line that the prompt was made of
     PLACE_END,    // where or why the sequence ended
     PLACE_FIELD,  // anything else in a payload
 };
@@ -75,3 +77,8 @@ enum sov_status replay_begin(struct replay *replay, struct replay_slot *slot, bo
 // An event of the engine: keeps the token, compares suspensions that lie there.
 void replay_take(struct replay *replay, struct replay_slot *slot,
                  const struct engine_output *output);
+// Whether a request's text, or its line, is what its tokens and parameters say, as far as that is
+// recorded (see replay_prompt.c). The tokens are in the vocabulary. SOV_ERR_MEMORY.
+enum sov_status replay_check_prompt(const struct vocabulary *vocabulary,
+                                    const struct store_request *request, bool *is_same,
+                                    struct sov_fault *fault) MUST_CHECK;

@@ -7,6 +7,7 @@
 //     Stopped anywhere, it has exactly one, and may be resumed again. So memory holds the payloads
 //     of what runs, however much a store has. One without a checkpoint is begun.
 // X3. A line of output is made from the record alone, after everything is durable.
+#include "cli/publish.h"
 #include "cli/store_answer.h"
 #include "freestanding/mem.h"
 #include "record/recorder.h"
@@ -43,8 +44,8 @@ struct resume {
     struct store_view view; // as it was when the lock had been taken
     struct store_sequences all;
     struct session session;
-    struct spool *spool; // or NULL
-    bool spool_failed, is_spool_filled;
+    struct publisher publisher;
+    bool is_spool_filled;
     struct resumed *resumed; // [n_resumed]
     u64 n_resumed, n_finished, n_failed, n_tokens;
     bool has_contradiction;    // what was computed again is not what was recorded
@@ -185,7 +186,9 @@ static enum sov_status look_at(struct resume *x, const struct store_sequence *q,
     if (status != SOV_OK) return status;
     *r = (struct resumed){.sequence = q, .context = request.said.context};
     x->has_full = x->has_full || request.said.kv_form == PAYLOAD_KV_FULL;
-    u64 first = !request.payload.is_sealed ? ROWM_NONE : x->spool != NULL ? q->first : q->last;
+    u64 first = !request.payload.is_sealed   ? ROWM_NONE
+                : x->publisher.spool != NULL ? q->first
+                                             : q->last;
     for (u64 i = first; i != ROWM_NONE && status == SOV_OK; i = x->all.next[i]) {
         status = store_payload_read(&x->view, i, &checkpoint, fault);
     }
@@ -235,13 +238,13 @@ static bool has_answer(struct store_view *view, const struct store_sequence *q) 
 // record. Before anything runs, so that each sequence's events stand in their order.
 static enum sov_status fill_spool(struct resume *x, struct store_view *view,
                                   const struct store_sequences *all, struct sov_fault *fault) {
-    if (x->spool == NULL || x->is_spool_filled) return SOV_OK;
+    if (x->publisher.spool == NULL || x->is_spool_filled) return SOV_OK;
     x->is_spool_filled = true;
     enum sov_status status = SOV_OK;
     for (u64 i = 0; i < all->n && status == SOV_OK; i++) {
         const struct store_sequence *q = &all->items[i];
         struct sov_fault inner = {0};
-        status = store_events_put(view, all, q, x->spool, &inner);
+        status = store_events_put(view, all, q, x->publisher.spool, &inner);
         if (status == SOV_OK) continue;
         if (status == SOV_ERR_UNSUPPORTED) { // told of once: `collect` has, or the answers will
             if (q->finish != ROWM_NONE && has_answer(view, q)) note_erased(x, q, &inner);
@@ -255,7 +258,7 @@ static enum sov_status fill_spool(struct resume *x, struct store_view *view,
             return fault_set(fault, status, "%s", inner.message);
         }
     }
-    return spool_flush(x->spool, fault);
+    return spool_flush(x->publisher.spool, fault);
 }
 
 // --- running ---
@@ -284,17 +287,15 @@ static enum sov_status begin_slot(struct resume *x, struct resume_slot *slot, st
                                           fault);
     }
     if (status == SOV_OK && is_unbegun(r->sequence)) {
-        request.record = slot->request.payload.given; // behind which its first checkpoint comes
-        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
-    } else {
-        if (status == SOV_OK) status = read_once(x, r, &payload, fault);
+        request.record = slot->request.payload.given; // its first checkpoint goes behind it
+    } else if (status == SOV_OK) {
+        status = read_once(x, r, &payload, fault);
         if (status == SOV_OK) status = payload_checkpoint_read(payload.bytes, &history, fault);
-        if (status == SOV_OK) {
-            request.history = &history;
-            request.history_hash =
-                rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
-            status = engine_submit(x->session.engine, &request, &slot->handle, fault);
-        }
+        request.history = &history;
+        request.history_hash = rowm_snapshot_info(x->view.snapshot, r->sequence->last).payload_hash;
+    }
+    if (status == SOV_OK) {
+        status = engine_submit(x->session.engine, &request, &slot->handle, fault);
     }
     slot->is_used = status == SOV_OK;
     store_payload_free(&payload); // the engine has its own now
@@ -326,29 +327,8 @@ static struct resume_slot *slot_of(struct resume *x, engine_sequence sequence) {
     return NULL;
 }
 
-// Events to the spool, as sov batch publishes them: a cancel or a failure has not ended anything.
-static void publish(struct resume *x, const struct engine_report *report) {
-    if (x->spool == NULL || x->spool_failed) return;
-    u64 now = platform_wall_ns();
-    struct sov_fault fault = {0};
-    enum sov_status status = SOV_OK;
-    for (u32 i = 0; i < report->n_outputs && status == SOV_OK; i++) {
-        const struct engine_output *output = &report->outputs[i];
-        struct resume_slot *slot = slot_of(x, output->sequence);
-        if (slot->fault.status != SOV_OK || output->event.finish == FINISH_CANCEL ||
-            output->event.finish == FINISH_FAILED) {
-            continue;
-        }
-        status = spool_append(x->spool, &output->event, now, &fault);
-        if (status != SOV_ERR_INTEGRITY) continue;
-        slot->fault = fault;
-        engine_interrupt(x->session.engine, slot->handle);
-        fault = (struct sov_fault){0};
-        status = SOV_OK;
-    }
-    if (status == SOV_OK) status = spool_flush(x->spool, &fault);
-    x->spool_failed = status != SOV_OK;
-    if (x->spool_failed) complain(x->options->events_path, fault.message);
+static struct sov_fault *fault_of(void *resume, engine_sequence sequence) {
+    return &slot_of(resume, sequence)->fault;
 }
 
 static void take(struct resume *x, const struct engine_output *output) {
@@ -389,7 +369,7 @@ static enum sov_status run_steps(struct resume *x, struct sov_fault *fault) {
         enum sov_status status = engine_step(x->session.engine, &inputs, &report, fault);
         if (status == SOV_OK) status = recorder_check(x->recorder, fault);
         if (status != SOV_OK) return status;
-        publish(x, &report);
+        publisher_put(&x->publisher, x->session.engine, &report, fault_of, x);
         for (u32 i = 0; i < report.n_outputs; i++) take(x, &report.outputs[i]);
         if (inputs.power == POWER_SUSPEND) {
             platform_sleep(SESSION_SUSPENDED_NS);
@@ -541,10 +521,7 @@ static void print_figures(const struct resume *x, u64 n_open, const struct rowm_
                   "%.1f s\n",
                   x->shows ? "\r\033[K" : "", x->n_resumed, x->n_finished, n_open, x->n_tokens,
                   seconds);
-    if (x->spool != NULL) {
-        output_format(&err, "events: %llu written, %llu were there%s\n", x->spool->n_events,
-                      x->spool->n_skipped, x->spool_failed ? "; not all could be written" : "");
-    }
+    publisher_put_figures(&x->publisher, &err);
     output_put(&err, STR("record "));
     output_put_utf8(&err, str_from_z(x->options->store_path));
     output_put(&err, STR(" head "));
@@ -570,7 +547,7 @@ static enum sov_status write_answers(struct resume *x, int *exit_code, struct so
         status = fault_set(fault, closed, "%s", inner.message);
     if (status != SOV_OK) return status;
     print_figures(x, n_open, &head);
-    bool is_bad = n_open > 0 || x->n_failed > 0 || x->spool_failed;
+    bool is_bad = n_open > 0 || x->n_failed > 0 || x->publisher.has_failed;
     *exit_code = finished != 0 ? finished : is_bad ? 1 : 0;
     if (x->n_erased > 0) *exit_code = status_exit_code(SOV_ERR_UNSUPPORTED);
     if (x->has_contradiction) *exit_code = status_exit_code(SOV_ERR_INTEGRITY);
@@ -578,20 +555,6 @@ static enum sov_status write_answers(struct resume *x, int *exit_code, struct so
 }
 
 // --- command ---
-
-static enum sov_status open_spool(struct resume *x, struct sov_fault *fault) {
-    const char *path = x->options->events_path;
-    if (path == NULL) return SOV_OK;
-    struct spool *spool = platform_memory_map(sizeof *spool);
-    if (spool == NULL) return fault_set(fault, SOV_ERR_MEMORY, "spool: no memory");
-    enum sov_status status = spool_open(spool, path, fault);
-    if (status == SOV_OK) {
-        x->spool = spool;
-        return SOV_OK;
-    }
-    platform_memory_unmap(spool, sizeof *spool);
-    return status == SOV_ERR_IO ? status : store_name_fault(path, fault);
-}
 
 static enum sov_status run(struct resume_options *o, int *exit_code, struct sov_fault *fault) {
     enum sov_status status = session_choose(&o->model, fault); // before the store changes
@@ -608,14 +571,11 @@ static enum sov_status run(struct resume_options *o, int *exit_code, struct sov_
         .begin_ns = platform_monotonic_ns(),
         .shows = platform_is_terminal(PLATFORM_STDERR),
     };
-    status = open_spool(&x, fault);
+    status = publisher_open(&x.publisher, o->events_path, fault);
     if (status == SOV_OK && has_work) status = finish_sequences(&x, fault);
     free_all(&x);
     if (status == SOV_OK) status = write_answers(&x, exit_code, fault);
-    if (x.spool != NULL) {
-        spool_close(x.spool);
-        platform_memory_unmap(x.spool, sizeof *x.spool);
-    }
+    publisher_close(&x.publisher);
     return status;
 }
 

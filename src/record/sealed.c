@@ -13,7 +13,8 @@ static_assert(sizeof SEALED_OPENING_TAG - 1 == SEALED_TAG_BYTES &&
               "every tag has its stated length");
 
 void sealed_opening_head(const struct sha256_digest *salt, u8 out[SEALED_OPENING_HEAD_BYTES]) {
-    memcpy(out, SEALED_OPENING_TAG, SEALED_TAG_BYTES);
+    struct str tag = STR(SEALED_OPENING_TAG);
+    memcpy(out, tag.data, tag.len);
     memcpy(out + SEALED_TAG_BYTES, salt->bytes, SHA256_BYTES);
 }
 
@@ -31,7 +32,8 @@ struct str sealed_payload(struct str opening, struct sha256_digest *salt) {
 struct str sealed_kept(struct str bytes, u8 scratch[SEALED_BYTES]) {
     if (!sealed_is_opening(bytes)) return bytes;
     struct sha256_digest commitment = sha256_of(bytes);
-    memcpy(scratch, SEALED_TAG, SEALED_TAG_BYTES);
+    struct str tag = STR(SEALED_TAG);
+    memcpy(scratch, tag.data, tag.len);
     store_u64(scratch + SEALED_TAG_BYTES, bytes.len);
     memcpy(scratch + SEALED_TAG_BYTES + 8, commitment.bytes, SHA256_BYTES);
     return (struct str){scratch, SEALED_BYTES};

@@ -21,7 +21,8 @@ struct entry {
 };
 
 static void write_head(const struct entry *entry, u8 out[SIDECAR_HEAD_BYTES]) {
-    memcpy(out, ENTRY_TAG, SEALED_TAG_BYTES);
+    struct str tag = STR(ENTRY_TAG);
+    memcpy(out, tag.data, tag.len);
     store_u64(out + 16, entry->sealed.opening_bytes);
     store_u64(out + 24, entry->sequence_id);
     memcpy(out + 32, entry->sealed.commitment.bytes, SHA256_BYTES);

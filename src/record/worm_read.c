@@ -336,8 +336,8 @@ enum sov_status worm_pass(struct worm_reader *reader, struct worm_state *state,
                           const struct worm_slot *newer, const struct worm_slot *older,
                           const struct rowm_expect *expect, struct sov_fault *fault) {
     struct sov_fault inner = {0};
-    // What the slot says it has, but no more than fits into so many bytes; and since a file may have
-    // a size without having bytes, not so much that it matters: more is taken as more is found.
+    // What the slot says it has, but no more than fits into so many bytes; and since a file may
+    // have a size without having bytes, not so much that it matters: more is taken as it is found.
     u64 bytes = newer->heads.length - MIN(newer->heads.length, (u64)WORM_LOG_BEGIN);
     u64 n = MIN(newer->heads.time, bytes / TRANSACTION_BYTES_MIN);
     n = MIN(n, (u64)TRANSACTIONS_AT_FIRST);
