@@ -10,6 +10,7 @@ import pytest
 
 import sov
 import store_writer as sw
+from test_replay import small_model
 
 OWNER = 0x1234
 SALT = bytes(range(32))
@@ -100,3 +101,37 @@ def test_an_erasure_takes_the_lock_where_it_is_missing(tmp_path):
 def test_an_erasure_of_what_is_no_store_makes_nothing(tmp_path, path):
     assert sov.call("log", tmp_path / path, "--erase").returncode == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def resumed(folder, boundary, finish):
+    """How resume ends with a store of one sequence that has ended, whose events are wanted."""
+    model = small_model(folder / "small.gguf")
+    writer, txid = sw.Writer(), sw.sequence_txid
+    writer.publish()
+    manifest = sw.manifest(1, sw.digest(model.read_bytes()))
+    writer.session(manifest[:17] + bytes([1]) + manifest[18:])  # the profile exact
+    asked = sw.Request(OWNER, [7], command=1, prompt=b"what was asked").bytes()
+    parent, _ = writer.record(sw.REQUEST, txid(sw.REQUEST, OWNER), asked, OWNER)
+    parent, capability = writer.record(
+        sw.CHECKPOINT, txid(sw.CHECKPOINT, OWNER, len(boundary.tokens)), boundary.bytes(), OWNER,
+        parent=parent, issues=True)
+    writer.record(sw.FINISH, txid(sw.FINISH, OWNER, len(finish.tokens), 2), finish.bytes(), OWNER, 1,
+                  parent, capability)
+    store = writer.write(folder / "s")
+    sov.succeed("verify", store)
+    return sov.call("resume", store, "-m", model, "--events", folder / "spool")
+
+
+def test_checkpoints_that_do_not_agree_where_the_prompt_ends(tmp_path):
+    """What one calls generated, the other calls the prompt: events were read behind its tokens."""
+    tokens = [7] * 60000
+    done = resumed(tmp_path, sw.Checkpoint(OWNER, 1, 0, 0, 1, tokens, sw.ZEROS, 59999, sw.ZEROS),
+                   sw.Checkpoint(OWNER, 3, 2, 0, 60000, tokens, sw.ZEROS, 2, sw.ZEROS))
+    assert done.returncode == 1 and b"of another prompt" in done.stderr, done
+
+
+def test_a_token_that_is_none(tmp_path):
+    done = resumed(tmp_path, sw.Checkpoint(OWNER, 1, 0, 0, 1, [7], sw.ZEROS, 0, sw.ZEROS),
+                   sw.Checkpoint(OWNER, 3, 2, 0, 1, [7, 0xffffffff], sw.ZEROS, 3, sw.ZEROS))
+    assert done.returncode == 3 and b"is none" in done.stderr, done
+    assert b"token 1 of its end is 4294967295, the vocabulary has" in done.stderr, done
