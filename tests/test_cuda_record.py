@@ -12,6 +12,7 @@ import time
 import pytest
 
 import sov
+import store_writer as sw
 from test_replay import requests, small_model
 from test_resume import Case, is_recorded
 
@@ -148,3 +149,33 @@ def test_suspended_in_the_middle_on_the_card(small, tmp_path):
     os.set_blocking(process.stdout.fileno(), True)
     text += process.stdout.read()
     assert process.wait(TIMEOUT) == 0 and text == expected.stdout
+
+
+def test_an_end_that_cannot_be_read_is_told(small, tmp_path):
+    """The card fails behind the last token, while K and V are read for the end: the run fails, its record
+    has no end, and sov resume makes the one that an undisturbed run has."""
+    def run(fails_from):
+        store = tmp_path / f"s{len(list(tmp_path.iterdir()))}"
+        done = sov.call("run", "-m", small, "-p", "hello", "-n", "20", "--seed", "1", "--ignore-eos", "-t", "1",
+                        "--backend", "cuda", "--store", store,
+                        env={**CARD, "STANDIN_FAIL": str(fails_from)})
+        listed = sov.succeed("log", store, "--json").stdout if (store / "log").exists() else b""
+        state = json.loads(listed)["state"] if listed else None
+        assert (done.returncode == 0) == (state == "length"), (fails_from, state, done.stderr)
+        return done, state, store
+
+    low, high = 1, 1 << 14  # the first call whose failure does nothing: it would come after the end
+    while low < high:
+        middle = (low + high) // 2
+        if run(middle)[0].returncode == 0:
+            high = middle
+        else:
+            low = middle + 1
+    whole = run(low + 1)[2]
+    done, state, store = run(low - 1)
+    assert done.returncode == 1 and state == "interrupted"
+    assert b"the end of sequence 0000000000000001 is not in the record" in done.stderr
+    sov.succeed("resume", store, "-m", small)
+    ends = [[r.payload for r in sw.read_records((s / "log").read_bytes()) if r.kind == sw.FINISH]
+            for s in (whole, store)]
+    assert len(ends[0]) == 1 and ends[0] == ends[1]

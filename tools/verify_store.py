@@ -293,7 +293,7 @@ def read_openings(path):
         is_head = head.startswith(SIDECAR_TAG) and digest(head)[:8] == data[at + 64:at + 72]
         if is_head and n <= len(data) - at - 72:
             opening = data[at + 72:at + 72 + n]
-            if opening.startswith(OPENING_TAG) and digest(opening) == head[32:]:
+            if n > 48 and opening.startswith(OPENING_TAG) and digest(opening) == head[32:]:
                 found.add((n, head[32:]))
             at += 72 + n
         else:

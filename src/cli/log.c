@@ -105,23 +105,41 @@ struct summary {
     bool is_used; // somebody holds its lock
 };
 
-// Whether somebody holds the lock. Asking takes it for a moment, so this is asked only of stores
-// with something to do. *file, if not NULL, keeps the lock.
-static bool is_in_use(const char *folder, int *file) {
-    char path[ROWM_PATH_BYTES];
-    struct text t = TEXT_OVER_ARRAY(path);
+static enum sov_status lock_path(const char *folder, char path[ROWM_PATH_BYTES],
+                                 struct sov_fault *fault) {
+    struct text t = text_over(path, ROWM_PATH_BYTES);
     text_format(&t, "%s/lock", folder);
-    int descriptor = -1;
-    if (t.truncated || platform_open(path, PLATFORM_OPEN_READ, &descriptor, NULL) != SOV_OK) {
+    return t.truncated ? fault_set(fault, SOV_ERR_LIMIT, "the path of a store is too long")
+                       : SOV_OK;
+}
+
+// Whether somebody holds the lock. Asking takes it for a moment, so this is asked only of stores
+// with something to do.
+static bool is_in_use(const char *folder) {
+    char path[ROWM_PATH_BYTES];
+    int file = -1;
+    if (lock_path(folder, path, NULL) != SOV_OK ||
+        platform_open(path, PLATFORM_OPEN_READ, &file, NULL) != SOV_OK) {
         return false; // without that file nobody has it
     }
-    bool is_used = platform_lock(descriptor, NULL) == SOV_ERR_STATE;
-    if (file != NULL && !is_used) {
-        *file = descriptor;
-    } else {
-        platform_close(descriptor);
-    }
+    bool is_used = platform_lock(file, NULL) == SOV_ERR_STATE;
+    platform_close(file);
     return is_used;
+}
+
+// Takes the lock until it is closed. It is made where it is missing, as a writer makes it: one that
+// begins now is kept out.
+static enum sov_status take_lock(const char *folder, int *lock, struct sov_fault *fault) {
+    char path[ROWM_PATH_BYTES];
+    enum sov_status status = lock_path(folder, path, fault);
+    if (status == SOV_OK) status = platform_open(path, PLATFORM_OPEN_APPEND_PRIVATE, lock, fault);
+    if (status != SOV_OK) return status;
+    struct sov_fault inner = {0};
+    status = platform_lock(*lock, &inner);
+    if (status == SOV_OK) return SOV_OK;
+    platform_close(*lock);
+    return fault_set(fault, status, "%s",
+                     status == SOV_ERR_STATE ? "in use by another process" : inner.message);
 }
 
 static void summarize(const char *folder, struct summary *s) {
@@ -150,7 +168,7 @@ static void summarize(const char *folder, struct summary *s) {
         s->last_wall_ns = manifest.wall_ns;
     }
     store_view_close(&view);
-    if (s->n_available > 0 || s->n_sequences == 0) s->is_used = is_in_use(folder, NULL);
+    if (s->n_available > 0 || s->n_sequences == 0) s->is_used = is_in_use(folder);
 }
 
 static const char *state_name(const struct summary *s) {
@@ -227,14 +245,14 @@ static enum sov_status remove_store(const char *folder, struct sov_fault *fault)
     static const char *const files[] = {"log", "log.new", "sidecar", "sidecar.new", "lock"};
     char path[ROWM_PATH_BYTES];
     int lock = -1;
-    if (is_in_use(folder, &lock)) return fault_set(fault, SOV_ERR_STATE, "in use");
-    enum sov_status status = SOV_OK;
+    enum sov_status status = take_lock(folder, &lock, fault);
+    if (status != SOV_OK) return status;
     for (u32 i = 0; i < COUNT_OF(files) && status == SOV_OK; i++) {
         status = store_path(folder, str_from_z(files[i]), path, fault);
         if (status == SOV_OK && !platform_is_missing(path)) status = platform_remove(path, fault);
     }
     if (status == SOV_OK) status = platform_remove_folder(folder, fault);
-    if (lock >= 0) platform_close(lock);
+    platform_close(lock);
     return status;
 }
 
@@ -242,7 +260,7 @@ static enum sov_status remove_store(const char *folder, struct sov_fault *fault)
 static bool prune_one(const char *folder, const struct log_options *o, struct output *out) {
     struct summary s;
     summarize(folder, &s);
-    if (s.status == SOV_OK && !s.is_used) s.is_used = is_in_use(folder, NULL);
+    if (s.status == SOV_OK && !s.is_used) s.is_used = is_in_use(folder);
     const char *reason = reason_to_stay(&s, o);
     struct sov_fault fault = {0};
     bool failed = reason == NULL && remove_store(folder, &fault) != SOV_OK;
@@ -329,7 +347,7 @@ static void put_receipts(struct output *out, const struct store_view *view,
 
 struct shown_sequence {
     bool is_sealed; // a commitment
-    bool is_erased; // what it stands for is not in the sidecar
+    bool is_erased; // what it stands for is not in the sidecar, or not any more what it was
     struct payload_request request;
     struct payload_checkpoint last;
     bool has_last;
@@ -337,18 +355,26 @@ struct shown_sequence {
     const char *state;
 };
 
+static enum sov_status read_payload(struct store_view *view, u64 record,
+                                    struct store_payload *payload, struct shown_sequence *s,
+                                    struct sov_fault *fault) {
+    enum sov_status status = store_payload_read(view, record, payload, fault);
+    s->is_erased = status == SOV_ERR_UNSUPPORTED;
+    return status;
+}
+
 static enum sov_status read_sequence(struct store_view *view, const struct store_sequence *q,
                                      struct store_payload payloads[2], struct shown_sequence *s,
                                      struct sov_fault *fault) {
     *s = (struct shown_sequence){.state = "interrupted"};
     if (q->finish != ROWM_NONE) s->state = "finished";
-    enum sov_status status = store_payload_read(view, q->request, &payloads[0], fault);
+    enum sov_status status = read_payload(view, q->request, &payloads[0], s, fault);
     if (status == SOV_OK) status = payload_request_read(payloads[0].bytes, &s->request, fault);
     if (status != SOV_OK) return status;
     s->is_sealed = payloads[0].is_sealed;
     s->n_prompt = payload_count(s->request.tokens);
     if (q->last == ROWM_NONE) return SOV_OK;
-    status = store_payload_read(view, q->last, &payloads[1], fault);
+    status = read_payload(view, q->last, &payloads[1], s, fault);
     if (status == SOV_OK) status = payload_checkpoint_read(payloads[1].bytes, &s->last, fault);
     if (status != SOV_OK) return status;
     s->has_last = true;
@@ -387,7 +413,7 @@ static void put_erased(const struct log_options *o, const struct store_view *vie
     output_format(out, "%08x%08x %-7s %-11s %6s %6s %11u  ", high, low, "-", s->state, "-", "-",
                   q->n_checkpoints);
     put_last_receipt(out, view, q);
-    output_put(out, STR("  (erased, or not in the sidecar)\n"));
+    output_put(out, STR("  (erased, or not to be opened with the sidecar)\n"));
 }
 
 static void put_sequence(const struct log_options *o, const struct store_view *view,
@@ -438,8 +464,7 @@ static enum sov_status show_store(const struct log_options *o, struct output *ou
         struct shown_sequence s;
         struct sov_fault inner = {0};
         status = read_sequence(&view, &all.items[i], payloads, &s, &inner);
-        if (status == SOV_ERR_UNSUPPORTED) {
-            s.is_erased = s.is_sealed = true;
+        if (s.is_erased) {
             status = SOV_OK;
         } else if (status != SOV_OK) {
             (void)!fault_set(fault, status, "%s", inner.message);
@@ -483,15 +508,16 @@ static enum sov_status erase(const struct log_options *o, struct output *out,
         status = fault_set(&inner, SOV_ERR_FORMAT,
                            "no store is there: it would have a file "
                            "\"log\"");
-    } else if (is_in_use(o->path, &lock)) {
-        status = fault_set(&inner, SOV_ERR_STATE, "in use by another process");
     } else {
+        status = take_lock(o->path, &lock, &inner);
+    }
+    if (status == SOV_OK) {
         struct sov_fault ignored = {0};
         status = sidecar_erase(&disk, o->sequence == NULL, o->sequence_id, &n, &inner);
         enum sov_status removed = remove_leftover(o->path, status == SOV_OK ? &inner : &ignored);
         if (status == SOV_OK) status = removed;
+        platform_close(lock);
     }
-    if (lock >= 0) platform_close(lock);
     if (status == SOV_OK && n == 0 && o->sequence != NULL) {
         status = fault_set(&inner, SOV_ERR_UNSUPPORTED, "the sidecar has nothing of sequence %s",
                            o->sequence);

@@ -35,8 +35,8 @@ struct record_options {
          NULL,                                                                             \
          0,                                                                                \
          0,                                                                                \
-         "texts and tokens: clear (default), or digest: salted commitments in the store, " \
-         "what they stand for in its file sidecar, which may be erased"},                  \
+         "texts and tokens: clear (default), or digest: commitments, with an erasable "    \
+         "sidecar"},                                                                       \
     {                                                                                      \
         OPTION_STRING, "--checkpoint", NULL, "FORM", &(r)->form_name, NULL, 0, 0,          \
             "K and V in checkpoints: digest (default), full or tokens (neither)"           \

@@ -69,16 +69,30 @@ static bool ends_by_token(const struct store_answers *a, const struct payload_re
     return (last == said->end_token && last != TOKEN_NONE) || tokenizer_is_end(a->tokenizer, last);
 }
 
+// Whoever forged a record may have put any ids there.
+static enum sov_status check_ids(const struct store_answers *a,
+                                 const struct payload_checkpoint *end, struct sov_fault *fault) {
+    u32 n_vocab = tokenizer_n_tokens(a->tokenizer);
+    for (u32 i = end->n_prompt; i < payload_count(end->tokens); i++) {
+        if (payload_u32(end->tokens, i) < n_vocab) continue;
+        return fault_set(fault, SOV_ERR_FORMAT,
+                         "sequence %016llx: token %u of its end is %u, the vocabulary has %u",
+                         end->sequence_id, i, payload_u32(end->tokens, i), n_vocab);
+    }
+    return SOV_OK;
+}
+
 static enum sov_status put_answer(struct store_answers *a, struct store_request *request,
                                   const struct payload_checkpoint *end, struct output *out,
                                   struct sov_fault *fault) {
+    enum sov_status status = check_ids(a, end, fault);
+    if (status != SOV_OK) return status;
     u32 n = payload_count(end->tokens) - end->n_prompt;
     n -= ends_by_token(a, &request->said, end);
     grow(&a->ids, &a->ids_bytes, MAX(n, 1u) * sizeof(u32));
     if (a->ids == NULL) return fault_set(fault, SOV_ERR_MEMORY, "%u tokens: no memory", n);
     memcpy(a->ids, end->tokens.data + end->n_prompt * sizeof(u32), n * sizeof(u32));
-    enum sov_status status =
-        stop_init(&request->stop, request->said.stops, request->said.n_stops, fault);
+    status = stop_init(&request->stop, request->said.stops, request->said.n_stops, fault);
     if (status != SOV_OK) return status;
     struct answer answer = {.ids = a->ids, .n_ids = n, .capacity = n, .n_prompt = end->n_prompt};
     struct batch_result result = {

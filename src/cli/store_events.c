@@ -25,6 +25,11 @@ static enum sov_status tell(struct retelling *x, struct sov_event event, struct 
 static enum sov_status tell_token(struct retelling *x, const struct sha256_digest *receipt,
                                   struct sov_fault *fault) {
     u32 generated = (u32)x->chain.next_number; // number k is that of token k, from 1
+    u32 token = payload_u32(x->last.tokens, x->last.n_prompt + generated - 1);
+    if (token == EVENT_NO_TOKEN) {
+        return fault_set(fault, SOV_ERR_FORMAT, "sequence %016llx: generated token %u is none",
+                         x->chain.sequence_id, generated);
+    }
     struct sov_event event = {
         .type = EVENT_TOKEN,
         .previous_state = receipt != NULL  ? SEQUENCE_CHECKPOINT
@@ -32,7 +37,7 @@ static enum sov_status tell_token(struct retelling *x, const struct sha256_diges
                                            : SEQUENCE_GENERATE,
         .new_state = SEQUENCE_GENERATE,
         .committed_token_count = generated,
-        .sampled_token_id = payload_u32(x->last.tokens, x->last.n_prompt + generated - 1),
+        .sampled_token_id = token,
         .has_receipt = receipt != NULL,
     };
     if (receipt != NULL) event.checkpoint_receipt_hash = *receipt;
@@ -86,6 +91,10 @@ static enum sov_status tell_records(struct retelling *x, const struct store_sequ
         status = store_payload_read(x->view, record, payload, fault);
         if (status == SOV_OK) status = payload_checkpoint_read(payload->bytes, &c, fault);
         if (status != SOV_OK || c.kind != PAYLOAD_BOUNDARY) continue;
+        if (c.n_prompt != x->last.n_prompt) {
+            return fault_set(fault, SOV_ERR_FORMAT, "record %llu: a checkpoint of another prompt",
+                             record);
+        }
         bool is_last = c.event_number == x->last.event_number;
         status = tell_boundary(x, &c, &info, is_last, fault);
     }

@@ -7,12 +7,12 @@
 // Whoever hands payloads to a store gives an opening where he would give the payload; what the
 // store keeps of either is a function of it (sealed_kept).
 //
-// D1. Nothing that a sealed sequence leaves in the store or in a spool is a function of its prompt,
-//     its parameters or its tokens alone: the salt is part of every digest. What shows is how much
-//     there is of it (lengths and counts), when, and under which id.
+// D1. No digest that a sealed sequence leaves in the store or in a spool is of its prompt, its
+//     parameters or its tokens alone: the salt is part of every one. What shows is how much there
+//     is of it (lengths and counts), when, why it ended, and under which id.
 // D2. The salt is 32 random bytes of one sequence, in all its openings and nowhere else. Without it
-//     a guess cannot be tried; with it one opening can be shown without the others, but whoever has
-//     it can try guesses at all of them.
+//     a guess cannot be confirmed, but one that has other lengths is ruled out; with it one opening
+//     can be shown without the others, but whoever has it can try guesses at all of them.
 #pragma once
 #include "record/sha256.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sidecar's entries: found by walking from one head to the next, and, where a head is damaged,
-// by looking for the next tag. Its index is a hash table of digests, which are random by nature.
+// by looking for the next tag. Its index is a sorted table: whatever the digests are that a file
+// says it has, the time for it grows as n log n.
 #include "record/sidecar.h"
 #include "freestanding/mem.h"
 #include "platform/platform.h"
@@ -222,29 +223,48 @@ void sidecar_writer_close(struct sidecar_writer *writer) {
 
 struct slot {
     struct sealed sealed;
-    u64 offset; // of the opening; 0: the slot is free
+    u64 offset; // of the opening
 };
 
 struct sidecar {
     struct walk walk;
     bool is_there;
-    struct slot *slots; // [n_slots]
+    struct slot *slots; // [n_slots], of which n are taken: sorted
     u64 n_slots, n;
 };
 
-static struct slot *slot_at(const struct slot *slots, u64 n_slots, u64 i) {
-    return (struct slot *)&slots[i & (n_slots - 1)];
+static int compare(const struct sealed *a, const struct sealed *b) {
+    if (a->opening_bytes != b->opening_bytes) return a->opening_bytes < b->opening_bytes ? -1 : 1;
+    return memcmp(a->commitment.bytes, b->commitment.bytes, SHA256_BYTES);
 }
 
-// The same commitment may stand there more than once: a run that is repeated appends it again.
-static void put(struct slot *slots, u64 n_slots, const struct slot *slot) {
-    u64 i = load_u64(slot->sealed.commitment.bytes);
-    while (slot_at(slots, n_slots, i)->offset != 0) i++;
-    *slot_at(slots, n_slots, i) = *slot;
+// Lets slots[at] sink in the heap of [0, n).
+static void sink(struct slot *slots, u64 at, u64 n) {
+    for (;;) {
+        u64 largest = at;
+        for (u64 child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++) {
+            if (compare(&slots[child].sealed, &slots[largest].sealed) > 0) largest = child;
+        }
+        if (largest == at) return;
+        struct slot swapped = slots[at];
+        slots[at] = slots[largest];
+        slots[largest] = swapped;
+        at = largest;
+    }
+}
+
+static void sort(struct slot *slots, u64 n) {
+    for (u64 i = n / 2; i-- > 0;) sink(slots, i, n);
+    for (u64 left = n; left > 1; left--) {
+        struct slot last = slots[left - 1];
+        slots[left - 1] = slots[0];
+        slots[0] = last;
+        sink(slots, 0, left - 1);
+    }
 }
 
 static enum sov_status reserve(struct sidecar *s, struct sov_fault *fault) {
-    if (4 * (s->n + 1) <= 3 * s->n_slots) return SOV_OK;
+    if (s->n < s->n_slots) return SOV_OK;
     u64 n_slots = MAX(2 * s->n_slots, (u64)SLOTS_MIN), bytes = n_slots * sizeof *s->slots;
     struct slot *slots = s->n < SIDECAR_ENTRIES_MAX ? platform_memory_map((usize)bytes) : NULL;
     if (slots == NULL) {
@@ -253,10 +273,10 @@ static enum sov_status reserve(struct sidecar *s, struct sov_fault *fault) {
                          "had",
                          bytes);
     }
-    for (u64 i = 0; i < s->n_slots; i++) {
-        if (s->slots[i].offset != 0) put(slots, n_slots, &s->slots[i]);
+    if (s->slots != NULL) {
+        memcpy(slots, s->slots, (usize)(s->n * sizeof *slots));
+        platform_memory_unmap(s->slots, (usize)(s->n_slots * sizeof *slots));
     }
-    if (s->slots != NULL) platform_memory_unmap(s->slots, (usize)(s->n_slots * sizeof *s->slots));
     s->slots = slots;
     s->n_slots = n_slots;
     return SOV_OK;
@@ -269,9 +289,7 @@ static enum sov_status read_entries(struct sidecar *s, struct sov_fault *fault) 
         enum sov_status status = next_entry(&s->walk, &entry, &found, fault);
         if (status == SOV_OK && found) status = reserve(s, fault);
         if (status != SOV_OK || !found) return status;
-        struct slot slot = {entry.sealed, entry.offset + SIDECAR_HEAD_BYTES};
-        put(s->slots, s->n_slots, &slot);
-        s->n++;
+        s->slots[s->n++] = (struct slot){entry.sealed, entry.offset + SIDECAR_HEAD_BYTES};
     }
 }
 
@@ -284,6 +302,7 @@ enum sov_status sidecar_open(const struct rowm_disk *disk, struct sidecar **side
         status = open_walk(&s->walk, disk, ROWM_OPEN_READ, fault);
         s->is_there = status == SOV_OK;
         if (status == SOV_OK) status = read_entries(s, fault);
+        if (status == SOV_OK) sort(s->slots, s->n);
     }
     if (status != SOV_OK) {
         sidecar_close(s);
@@ -300,22 +319,28 @@ void sidecar_close(struct sidecar *sidecar) {
     platform_memory_unmap(s, sizeof *s);
 }
 
-// The slot at or behind *i that says it has the commitment, or NULL.
-static const struct slot *find(const struct sidecar *s, const struct sealed *sealed, u64 *i) {
-    for (; s->n_slots > 0; ++*i) {
-        const struct slot *slot = slot_at(s->slots, s->n_slots, *i);
-        if (slot->offset == 0) return NULL;
-        if (slot->sealed.opening_bytes == sealed->opening_bytes &&
-            sha256_equal(&slot->sealed.commitment, &sealed->commitment)) {
-            return slot;
+// Whether slot i says that it has the commitment.
+static bool says(const struct sidecar *s, u64 i, const struct sealed *sealed) {
+    return i < s->n && compare(&s->slots[i].sealed, sealed) == 0;
+}
+
+// The first slot that says it has the commitment, if any does. There may be more: a run that is
+// repeated appends it again.
+static u64 find(const struct sidecar *s, const struct sealed *sealed) {
+    u64 low = 0, high = s->n;
+    while (low < high) {
+        u64 middle = low + (high - low) / 2;
+        if (compare(&s->slots[middle].sealed, sealed) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return NULL;
+    return low;
 }
 
 bool sidecar_has(const struct sidecar *sidecar, const struct sealed *sealed) {
-    u64 i = load_u64(sealed->commitment.bytes);
-    return find(sidecar, sealed, &i) != NULL;
+    return says(sidecar, find(sidecar, sealed), sealed);
 }
 
 // Reads an opening to `out`, or, where that is NULL, through `window`. *is_it: it has the digest.
@@ -343,16 +368,13 @@ static enum sov_status read_opening(const struct sidecar *s, const struct slot *
 
 static enum sov_status look_for(const struct sidecar *s, const struct sealed *sealed, u8 *out,
                                 u8 *window, struct sov_fault *fault) {
-    u64 i = load_u64(sealed->commitment.bytes);
-    bool is_other = false;
-    for (;; i++) {
-        const struct slot *slot = find(s, sealed, &i);
+    u64 first = find(s, sealed);
+    for (u64 i = first; says(s, i, sealed); i++) {
         bool is_it = false;
-        if (slot == NULL) break;
-        is_other = true;
-        enum sov_status status = read_opening(s, slot, out, window, &is_it, fault);
+        enum sov_status status = read_opening(s, &s->slots[i], out, window, &is_it, fault);
         if (status != SOV_OK || is_it) return status;
     }
+    bool is_other = says(s, first, sealed);
     return fault_set(fault, SOV_ERR_UNSUPPORTED,
                      is_other ? "its texts and tokens are not those that were committed to: the "
                                 "sidecar was changed or damaged"
