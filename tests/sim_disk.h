@@ -18,7 +18,7 @@
 #ifndef FILE_BYTES_MAX
 #define FILE_BYTES_MAX (40 * 1024)
 #endif
-enum sim_name { SIM_LOG, SIM_NEW, SIM_LOCK, SIM_NAMES };
+enum sim_name { SIM_LOG, SIM_NEW, SIM_LOCK, SIM_SIDECAR, SIM_SIDECAR_NEW, SIM_NAMES };
 
 struct sim_file {
     u8 cache[FILE_BYTES_MAX], durable[FILE_BYTES_MAX];
@@ -29,7 +29,7 @@ struct sim_file {
 enum sim_fate { FATE_KEEP, FATE_LOSE, FATE_TEAR, FATE_RANDOM, FATES, FATE_KILLED };
 
 struct sim {
-    struct sim_file files[4]; // as many as names can hold, and a new one
+    struct sim_file files[8];                       // as many as names can hold, and a new one
     i32 names[SIM_NAMES], durable_names[SIM_NAMES]; // index of the file, -1: none
     bool locked, dead, names_dirty;
     u32 n_ops, crash_at;                // the operation that does not finish; 0: none
@@ -47,7 +47,7 @@ static inline void sim_begin(struct sim *sim, u64 seed) {
 }
 
 static inline u32 name_of(const char *name) {
-    static const char *const names[] = {"log", "log.new", "lock"};
+    static const char *const names[] = {"log", "log.new", "lock", "sidecar", "sidecar.new"};
     u32 i = 0;
     while (!str_equal(str_from_z(name), str_from_z(names[i]))) i++;
     return i;
@@ -69,6 +69,14 @@ static inline bool sim_is_missing(void *context, const char *name) {
     return ((struct sim *)context)->names[name_of(name)] < 0;
 }
 
+static inline bool sim_is_named(const struct sim *sim, i32 file) {
+    bool is_named = false;
+    for (u32 i = 0; i < SIM_NAMES; i++) {
+        is_named = is_named || sim->names[i] == file || sim->durable_names[i] == file;
+    }
+    return is_named;
+}
+
 static inline enum sov_status sim_open(void *context, const char *name, enum rowm_open_mode mode,
                                        int *file, struct sov_fault *fault) {
     struct sim *sim = context;
@@ -83,10 +91,7 @@ static inline enum sov_status sim_open(void *context, const char *name, enum row
     if (mode == ROWM_OPEN_CREATE) {
         if (sim->names[n] < 0) { // a file that no name and no durable name holds
             i32 i = 0;
-            while (i == sim->names[SIM_LOG] || i == sim->durable_names[SIM_LOG] ||
-                   i == sim->durable_names[SIM_NEW]) {
-                i++;
-            }
+            while (sim_is_named(sim, i)) i++;
             memset(&sim->files[i], 0, sizeof sim->files[i]);
             sim->names[n] = i;
             sim->names_dirty = true;

@@ -367,7 +367,7 @@ static void seeds(void) {
     open_world(true);
     struct engine_backend backend = stub_backend(&stub);
     struct arena arena = map_arena();
-    make_pool(&backend);
+    make_pool(&backend, false);
     for (u64 seed = first; seed < first + n_seeds; seed++) {
         run_seed(seed, (u32)n_steps, &backend, arena);
     }
@@ -395,7 +395,7 @@ static void seeds(void) {
 static void real_model(void) {
     open_world(false);
     struct arena arena = map_arena();
-    make_pool(NULL);
+    make_pool(NULL, false);
     bool full = test_option("FULL") != NULL;
     for (u64 seed = 1; seed <= (full ? 40 : 2); seed++) run_seed(seed, 100, NULL, arena);
     CHECK(world.n_ended[FINISH_LENGTH] + world.n_ended[FINISH_STOP] > 2);
@@ -409,7 +409,7 @@ static void every_call(void) {
     open_world(false);
     struct engine_backend backend = stub_backend(&stub);
     struct arena memory = map_arena();
-    make_pool(&backend);
+    make_pool(&backend, false);
     bool full = test_option("FULL") != NULL;
     for (u32 retries = 0; retries <= 1; retries++) {
         u64 n = 1, n_needed = 0;

@@ -3,6 +3,7 @@
 // when it runs alone and undisturbed: tokens, digests of its events, and what the store is told.
 #pragma once
 #include "freestanding/mem.h"
+#include "record/sealed.h"
 #include "stub_backend.h"
 
 #define CONTEXT 208 // three boundaries of 64
@@ -23,7 +24,8 @@ struct expectation { // of a request that runs alone
     // What the store is told: of its beginning and its boundaries in order, and of its end.
     struct sha256_digest states[1 + CONTEXT / 64], record;
     u32 n_states;
-    char what[24]; // stands for the request
+    u8 what[SEALED_OPENING_HEAD_BYTES +
+            24]; // stands for the request; an opening where it is sealed
 };
 static struct expectation pool[POOL];
 
@@ -48,7 +50,8 @@ static bool stop_at_7(void *context, u32 token) {
     return token == 7;
 }
 
-static void draw_request(struct expectation *e, u32 i, struct test_random *random) {
+static void draw_request(struct expectation *e, u32 i, bool with_sealed,
+                         struct test_random *random) {
     u32 n = 1 + test_random_below(random, i % 5 == 0 ? 150 : 40);
     u32 n_shared = i > 0 ? test_random_below(random, 100) : 0;
     for (u32 k = 0; k < n; k++) {
@@ -71,9 +74,12 @@ static void draw_request(struct expectation *e, u32 i, struct test_random *rando
     if (i % 8 == 3) e->request.sampling.top_k = 0;
     if (i % 7 == 2) e->request.kv_form = PAYLOAD_KV_FULL;
     if (i % 7 == 4) e->request.kv_form = PAYLOAD_KV_TOKENS;
-    struct text what = TEXT_OVER_ARRAY(e->what);
-    text_format(&what, "request %u", i);
-    e->request.record = (struct str){(const u8 *)e->what, what.len};
+    e->request.is_sealed = with_sealed && i % 3 == 1;
+    e->request.salt = sha256_of((struct str){(const u8 *)&i, sizeof i});
+    u32 n_head = e->request.is_sealed ? SEALED_OPENING_HEAD_BYTES : 0;
+    if (n_head > 0) sealed_opening_head(&e->request.salt, e->what);
+    store_u32(e->what + n_head, i);
+    e->request.record = (struct str){e->what, n_head + sizeof i};
 }
 
 // --- a store in memory that notes what it is told of those who run alone ---
@@ -84,7 +90,7 @@ static enum sov_status begin_alone(void *context, const struct checkpoint_id *id
                                    struct sov_fault *fault) {
     struct expectation *e = &pool[id->sequence_id - FIRST_ID];
     assert(e->n_states < COUNT_OF(e->states));
-    e->states[e->n_states++] = sha256_of(bytes);
+    e->states[e->n_states++] = sealed_kept_hash(bytes);
     return alone.begin(context, id, bytes, fault);
 }
 
@@ -98,12 +104,13 @@ static enum sov_status finish_alone(void *context, const struct checkpoint_id *i
                                     struct sov_fault *fault) {
     (void)context;
     (void)fault;
-    pool[id->sequence_id - FIRST_ID].record = sha256_of(bytes);
+    pool[id->sequence_id - FIRST_ID].record = sealed_kept_hash(bytes);
     return SOV_OK;
 }
 
-// Runs each request of the pool alone, undisturbed, without sharing.
-static void make_pool(const struct engine_backend *backend) {
+// Runs each request of the pool alone, undisturbed, without sharing. With `with_sealed` some of
+// them are recorded as commitments.
+static void make_pool(const struct engine_backend *backend, bool with_sealed) {
     static u8 room[4096] __attribute__((aligned(64)));
     struct checkpoint_memory memory;
     struct arena arena = arena_over(room, sizeof room);
@@ -119,7 +126,7 @@ static void make_pool(const struct engine_backend *backend) {
     memset(pool, 0, sizeof pool);
     for (u32 i = 0; i < POOL; i++) {
         struct expectation *e = &pool[i];
-        draw_request(e, i, &random);
+        draw_request(e, i, with_sealed, &random);
         struct engine *engine = open_engine(
             (struct engine_config){.no_prefix_sharing = true, .store = &store}, backend);
         engine_sequence sequence;

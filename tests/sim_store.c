@@ -15,6 +15,7 @@
 // SEEDS=n sets how much, SEED=n runs one seed.
 #define FILE_BYTES_MAX (512 * 1024)
 #include "record/recorder.h"
+#include "record/sidecar.h"
 #include "record/snapshot.h"
 #include "sim_disk.h"
 #include "sim_pool.h"
@@ -49,7 +50,8 @@ static struct {
     struct rowm_expect head; // that was told
     bool has_head, is_interrupted;
     u64 n_lives, n_crashes, n_killed, n_failures, n_interrupted, n_resumed, n_alone, n_certified;
-    u64 n_suspensions;
+    u64 n_suspensions, n_opened;
+    u32 fail_first, crash_second; // operations of the first life and the second; 0: by chance
 } world;
 
 static u32 below(u32 limit) { return test_random_below(&world.random, limit); }
@@ -63,6 +65,24 @@ static struct request *request_of(u64 owner) {
 }
 
 // --- the store when a life begins ---
+
+// What was recorded, in clear: what is a commitment has its opening in the sidecar.
+static struct str open_payload(struct str payload) {
+    static u8 opening[PAYLOAD_BYTES_MAX];
+    struct sealed sealed;
+    struct sidecar *sidecar = NULL;
+    struct sov_fault fault = {0};
+    struct sha256_digest salt;
+    if (!sealed_read(payload, &sealed)) return payload;
+    world.n_opened++;
+    CHECK(sealed.opening_bytes <= sizeof opening);
+    enum sov_status status = sidecar_open(&world.disk, &sidecar, &fault);
+    if (status == SOV_OK) status = sidecar_read(sidecar, &sealed, opening, &fault);
+    CHECK_MSG(status == SOV_OK, "seed %llu: %s", world.seed, fault.message);
+    if (sidecar != NULL) sidecar_close(sidecar);
+    if (status != SOV_OK) return (struct str){0};
+    return sealed_payload((struct str){opening, (usize)sealed.opening_bytes}, &salt);
+}
 
 // What recovery found against what was told before.
 static void check_found(const struct request *r) {
@@ -126,14 +146,14 @@ static void submit(struct engine *engine, struct recorder *recorder, struct requ
         CHECK_MSG(claimed == SOV_OK || recorder_check(recorder, NULL) != SOV_OK, "seed %llu: %s",
                   world.seed, fault.message);
         if (claimed != SOV_OK) return;
-        struct str bytes = {r->payload, n};
+        struct str bytes = open_payload((struct str){r->payload, n});
         CHECK(payload_checkpoint_read(bytes, &history, &fault) == SOV_OK);
         CHECK_MSG(history.event_number >= r->certified,
                   "seed %llu: %llu goes on with event %llu, %llu was certified", world.seed,
                   request.id, history.event_number, r->certified);
         request.record = (struct str){0};
         request.history = &history;
-        request.history_hash = sha256_of(bytes);
+        request.history_hash = sha256_of((struct str){r->payload, n});
         r->n_events = (u32)history.event_number;
         r->n_tokens = r->n_events > 0 ? r->n_events - 1 : 0;
         world.n_resumed += r->n_tokens > 0;
@@ -258,11 +278,14 @@ static bool live_over(struct rowm *rowm, const struct engine_backend *backend, b
     return all;
 }
 
-static bool live_once(const struct engine_backend *backend, bool is_disturbed) {
+static bool live_once(const struct engine_backend *backend, u32 life, bool is_disturbed) {
     struct rowm *rowm = NULL;
     struct sov_fault fault = {0};
     world.n_lives++;
-    if (is_disturbed) {
+    if (world.fail_first != 0) {
+        world.sim.fail_at = life == 0 ? world.fail_first : 0;
+        world.sim.crash_at = life == 1 ? world.crash_second : 0;
+    } else if (is_disturbed) {
         u32 at = 1 + below(below(2) == 0 ? 20 : 120);
         if (below(4) == 0) {
             world.sim.fail_at = at;
@@ -284,6 +307,7 @@ static void come_back(void) {
     enum sim_fate fate = FATE_KILLED;
     world.n_failures += world.sim.fail_at != 0 && world.sim.n_ops >= world.sim.fail_at;
     if (has_died && below(3) > 0) fate = (enum sim_fate)below(FATES);
+    if (has_died && world.fail_first != 0) fate = FATE_LOSE;
     world.n_crashes += has_died && fate != FATE_KILLED;
     world.n_killed += has_died && fate == FATE_KILLED;
     sim_restart(&world.sim, fate);
@@ -311,9 +335,11 @@ static void check_records(void) {
         CHECK(rowm_snapshot_read(snapshot, i, payload, sizeof payload, &fault) == SOV_OK);
         if (info.kind == ROWM_REQUEST) {
             n_requests[k]++;
+            struct str what = open_payload((struct str){payload, (usize)info.payload_bytes});
+            CHECK(what.len == 4 && load_u32(what.data) == info.owner - FIRST_ID);
             continue;
         }
-        struct str bytes = {payload, (usize)info.payload_bytes};
+        struct str bytes = open_payload((struct str){payload, (usize)info.payload_bytes});
         CHECK(payload_checkpoint_read(bytes, &c, &fault) == SOV_OK);
         const struct sha256_digest *wanted = &r->expected->record;
         if (c.kind == PAYLOAD_SUSPEND) continue;
@@ -341,9 +367,9 @@ static void run_seed(u64 seed, const struct engine_backend *backend) {
         memset(&world.requests[i], 0, sizeof world.requests[i]);
         world.requests[i].expected = &pool[(first + i) % POOL];
     }
-    u32 n_disturbed = below(DISTURBED_MAX + 1);
+    u32 n_disturbed = world.fail_first != 0 ? 2 : below(DISTURBED_MAX + 1);
     for (u32 i = 0; i < LIVES_MAX; i++) {
-        bool is_over = live_once(backend, i < n_disturbed);
+        bool is_over = live_once(backend, i, i < n_disturbed);
         come_back();
         if (!is_over) continue;
         check_records();
@@ -368,23 +394,47 @@ static void seeds(void) {
     memset(&stub, 0, sizeof stub);
     memset(&world, 0, sizeof world);
     struct engine_backend backend = stub_backend(&stub);
-    make_pool(&backend);
+    make_pool(&backend, true);
     for (u64 seed = first; seed < first + n_seeds; seed++) run_seed(seed, &backend);
     test_note("%llu seeds from %llu, %llu lives: %llu crashes, %llu killed, %llu failing "
               "operations, %llu interrupted, %llu suspensions",
               n_seeds, first, world.n_lives, world.n_crashes, world.n_killed, world.n_failures,
               world.n_interrupted, world.n_suspensions);
-    test_note("%llu went on behind generated tokens, %llu from a request alone, %llu receipts told",
-              world.n_resumed, world.n_alone, world.n_certified);
+    test_note(
+        "%llu went on behind generated tokens, %llu from a request alone, %llu receipts told, "
+        "%llu openings read",
+        world.n_resumed, world.n_alone, world.n_certified, world.n_opened);
     if (n_seeds >= 500) { // everything has happened
         CHECK(world.n_crashes > 200 && world.n_killed > 100 && world.n_failures > 100);
         CHECK(world.n_interrupted > 50 && world.n_suspensions > 100);
         CHECK(world.n_resumed > 100 && world.n_alone > 10 && world.n_certified > 500);
+        CHECK(world.n_opened > 500);
     }
     tiny_close(&tiny);
 }
 
-static const struct test_case cases[] = {{"seeds", seeds}};
+// Each operation of the first life fails, after which its process ends; power fails in the second,
+// and what was never durable, whatever the cache says, is lost.
+static void every_failure(void) {
+    bool full = test_option("FULL") != NULL;
+    tiny_open(&tiny, MODEL_LLAMA, CONTEXT, 1);
+    memset(&stub, 0, sizeof stub);
+    memset(&world, 0, sizeof world);
+    struct engine_backend backend = stub_backend(&stub);
+    make_pool(&backend, true);
+    for (u32 seed = 1; seed <= (full ? 200 : 20); seed++) {
+        for (u32 fail = 1; fail <= 60; fail++) {
+            world.fail_first = fail;
+            world.crash_second = 20 + (seed + fail) % 8 * 10;
+            run_seed(seed, &backend);
+        }
+    }
+    test_note("%llu failing operations, %llu crashes", world.n_failures, world.n_crashes);
+    CHECK(world.n_crashes > 500 && world.n_failures > 500);
+    tiny_close(&tiny);
+}
+
+static const struct test_case cases[] = {{"seeds", seeds}, {"every_failure", every_failure}};
 
 int program_main(const struct platform_start *start) {
     return test_main(start, "sim_store", cases, COUNT_OF(cases));

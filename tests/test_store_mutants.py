@@ -78,6 +78,9 @@ MUTANTS = [
      "if (!rowm_find(r->rowm, &first_txid, &ignored) ||"),
     ("a failure of the store is forgotten", "recorder.c",
      "    __atomic_store_n(&r->has_failed, 1, __ATOMIC_RELEASE);\n", ""),
+    ("openings are not durable before what they open", "sidecar.c",
+     "    if (!writer->is_dirty) return SOV_OK;\n", "    if (writer->end > 0) return SOV_OK;\n"),
+    ("a sidecar without an entry is taken as it is", "sidecar.c", "if (w.bytes == 0) {", "if (false) {"),
     ("an end issues a capability", "recorder.c", ".issues = !is_end,", ".issues = true,"),
 ]
 

@@ -119,12 +119,15 @@ void sidecar_writer_init(struct sidecar_writer *writer, const struct rowm_disk *
     *writer = (struct sidecar_writer){.disk = disk};
 }
 
+// Under another name first: a sync of the folder that succeeds after one that failed proves nothing
+// of a name that was there before.
 static enum sov_status create(struct sidecar_writer *writer, struct sov_fault *fault) {
     const struct rowm_disk *disk = writer->disk;
     enum sov_status status =
-        disk->open(disk->context, SIDECAR_NAME, ROWM_OPEN_CREATE, &writer->file, fault);
+        disk->open(disk->context, NEW_NAME, ROWM_OPEN_CREATE, &writer->file, fault);
     if (status != SOV_OK) return status;
-    status = disk->sync_names(disk->context, fault);
+    status = disk->rename(disk->context, NEW_NAME, SIDECAR_NAME, fault);
+    if (status == SOV_OK) status = disk->sync_names(disk->context, fault);
     if (status != SOV_OK) disk->close(disk->context, writer->file);
     return status;
 }
@@ -143,14 +146,18 @@ static enum sov_status take_tags(struct walk *w, u64 from, u64 to, struct sov_fa
     return status;
 }
 
-// What is there; the beginning of an entry at the end, which a crash left, is cut: what is appended
-// would be taken for the rest of it.
+// What is there, or, where nothing was ever written, a new file; the beginning of an entry at the
+// end, which a crash left, is cut: what is appended would be taken for the rest of it.
 static enum sov_status open_again(struct sidecar_writer *writer, struct sov_fault *fault) {
     struct walk w;
     struct entry entry;
     bool found = true;
     enum sov_status status = open_walk(&w, writer->disk, ROWM_OPEN_UPDATE, fault);
     if (status != SOV_OK) return status;
+    if (w.bytes == 0) {
+        w.disk->close(w.disk->context, w.file);
+        return create(writer, fault);
+    }
     while (status == SOV_OK && found) {
         status = next_entry(&w, &entry, &found, fault);
         if (status != SOV_OK || !found || !w.is_cut) continue;
