@@ -41,6 +41,8 @@ enum flags {
     FLAG_ONE_CPU = 16,
 };
 
+enum kept { LOG, LOCK, SIDECAR, KEPT }; // files that are found again
+
 struct shown {
     u8 bytes[SHOWN_BYTES_MAX];
     usize len; // may be more than there is room for
@@ -55,9 +57,9 @@ static struct {
     u64 n_clock;
     bool forgotten; // the SIGINT was
     struct shown out, err;
-    int log;       // of the store; -1: none was made
-    bool has_log;  // under its name
-    int models[2]; // "m" and "s", built at the start, when nothing is refused yet
+    int kept[KEPT];      // files of the store; -1: was not made
+    bool is_named[KEPT]; // has its name
+    int models[2];       // "m" and "s", built at the start, when nothing is refused yet
     bool has_models;
 } world;
 
@@ -204,8 +206,21 @@ static bool ends_with(const char *path, const char *end) {
     return str_equal((struct str){s.data + s.len - wanted.len, wanted.len}, wanted);
 }
 
+// Which file of a store a path names, with *is_new before it is renamed; KEPT: none.
+static enum kept kept_of(const char *path, bool *is_new) {
+    static const char *const names[KEPT] = {"/log", "/lock", "/sidecar"};
+    static const char *const new_names[KEPT] = {"/log.new", NULL, "/sidecar.new"};
+    for (u32 i = 0; i < KEPT; i++) {
+        *is_new = new_names[i] != NULL && ends_with(path, new_names[i]);
+        if (*is_new || ends_with(path, names[i])) return (enum kept)i;
+    }
+    return KEPT;
+}
+
 WRAP(bool, platform_is_missing, const char *path) {
-    return !ends_with(path, "/log") || !world.has_log;
+    bool is_new = false;
+    enum kept kept = kept_of(path, &is_new);
+    return kept == KEPT || is_new || !world.is_named[kept];
 }
 
 WRAP(enum sov_status, platform_make_folder, const char *path, struct sov_fault *fault) {
@@ -223,7 +238,9 @@ WRAP(enum sov_status, platform_sync_folder, const char *path, struct sov_fault *
 WRAP(enum sov_status, platform_rename, const char *from, const char *to, struct sov_fault *fault) {
     (void)from;
     (void)fault;
-    world.has_log = world.has_log || ends_with(to, "/log");
+    bool is_new = false;
+    enum kept kept = kept_of(to, &is_new);
+    if (kept != KEPT) world.is_named[kept] = true;
     return SOV_OK;
 }
 
@@ -246,13 +263,19 @@ WRAP(enum sov_status, platform_folder_names, const char *path, char *names, usiz
 
 WRAP(enum sov_status, platform_open, const char *path, enum platform_open_mode mode,
      int *descriptor, struct sov_fault *fault) {
-    bool creates = mode != PLATFORM_OPEN_READ;
-    int opened = mode == PLATFORM_OPEN_UPDATE ? dup(world.log)
-                 : creates                    ? memfd_create("created", 0)
-                                              : file_of(path);
-    if (mode == PLATFORM_OPEN_CREATE && ends_with(path, "/log.new")) {
-        if (world.log >= 0) close(world.log);
-        world.log = dup(opened);
+    bool creates = mode != PLATFORM_OPEN_READ && mode != PLATFORM_OPEN_UPDATE, is_new = false;
+    bool empties = mode == PLATFORM_OPEN_CREATE || mode == PLATFORM_OPEN_CREATE_PRIVATE;
+    enum kept kept = kept_of(path, &is_new);
+    int opened = -1;
+    if (kept != KEPT && world.kept[kept] >= 0 && !empties) {
+        opened = dup(world.kept[kept]);
+    } else {
+        opened = creates ? memfd_create("created", 0) : file_of(path);
+    }
+    if (kept != KEPT && creates) {
+        if (empties && world.kept[kept] >= 0) close(world.kept[kept]);
+        if (empties || world.kept[kept] < 0) world.kept[kept] = dup(opened);
+        world.is_named[kept] = world.is_named[kept] || !is_new;
     }
     if (opened < 0) {
         return fault_set(fault, SOV_ERR_IO, "open %.256s: ENOENT (no such file or folder)", path);
@@ -575,8 +598,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     world.n_polls = world.n_maps = world.n_open = world.n_raw = world.n_threads = 0;
     world.n_clock = 0;
     world.forgotten = false;
-    world.log = -1;
-    world.has_log = false;
+    for (u32 i = 0; i < KEPT; i++) {
+        world.kept[i] = -1;
+        world.is_named[i] = false;
+    }
     static const char *const dumb[] = {"TERM=dumb", "HOME=/h", NULL};
     static const char *const plain[] = {"TERM=x", "HOME=/h", NULL};
     struct platform_start start = {
@@ -588,7 +613,9 @@ int LLVMFuzzerTestOneInput(const u8 *data, usize bytes) {
     int code = program_main(&start);
     assert(platform_memory_mapped() == mapped);
     assert(world.n_open == 0 && world.n_raw == 0 && world.n_threads == 0);
-    if (world.log >= 0) close(world.log);
+    for (u32 i = 0; i < KEPT; i++) {
+        if (world.kept[i] >= 0) close(world.kept[i]);
+    }
     check_output(code, args, n);
     for (u32 i = 0; i < n; i++) free(args[i]);
     free(args);

@@ -2,6 +2,7 @@
 """What run, chat and batch record: the records of a sequence, their payloads (read here from
 docs/format.md alone), that these do not depend on how they were computed, and what happens when a
 store cannot be had or breaks."""
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -484,6 +486,40 @@ def test_in_use(small, tmp_path):
         process.stdin.close()
         assert process.wait(timeout=20) == 0
     verify(tmp_path / "s")
+
+
+def test_a_lock_that_was_removed_is_no_lock(small, tmp_path):
+    """sov log --prune removes a store's lock while another program has opened it and not yet locked
+    it: that one must meet whoever takes the new lock."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    store = tmp_path / "s"
+    run(small, store, "-n", "1")
+    before = (store / "log").read_bytes()
+    with subprocess.Popen(["strace", "-f", "-qq", "-o", tmp_path / "trace", "-e", "trace=flock", "-e",
+                           "inject=flock:delay_enter=1500000", sov.SOV, "run", "-m", small, "-p", "x",
+                           "-n", "1", "--store", store], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        opened = time.monotonic() + 20
+        lock = os.stat(store / "lock").st_ino
+        while time.monotonic() < opened and not any(
+                os.stat(fd).st_ino == lock for fd in open_files(process.pid)):
+            time.sleep(0.01)
+        (store / "lock").unlink()
+        with open(store / "lock", "w") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            _, error = process.communicate(timeout=30)
+    assert process.returncode == 1 and b"in use" in error, error
+    assert (store / "log").read_bytes() == before
+
+
+def open_files(tracer):
+    """The descriptors of what strace runs, as paths that can be looked at."""
+    found = []
+    for children in Path(f"/proc/{tracer}/task").glob("*/children"):
+        for child in children.read_text().split():
+            found += Path(f"/proc/{child}/fd").glob("*")
+    return [fd for fd in found if fd.exists()]
 
 
 def test_no_folder_to_be_had(small, tmp_path):

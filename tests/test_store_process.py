@@ -138,6 +138,8 @@ def test_a_call_fails_once(strace, tmp_path, call, error):
         done = inject(strace, "few", folder, call, error, when)
         told.hear(done.stdout)
         errors = [line for line in done.stdout.splitlines() if line.startswith("error")]
+        if done.returncode == 0 and call == "fstat" and when <= 2:
+            continue  # of the lock, which is looked at again
         if done.returncode == 0:
             break  # made less often than that
         n_hit += 1

@@ -22,6 +22,7 @@
 #include "platform/platform.h"
 #include "record/worm.h"
 
+#define LOCK_ATTEMPTS 8
 #define LOG_NAME WORM_LOG_NAME
 #define NEW_LOG_NAME "log.new"
 #define LOCK_NAME "lock"
@@ -75,25 +76,48 @@ static bool folder_is_missing(void *context, const char *name) {
     return folder_path(context, name, path, NULL) == SOV_OK && platform_is_missing(path);
 }
 
+// Whether a path still names the file that was opened by it.
+static bool is_same_file(int file, const char *path) {
+    struct platform_identity ours, theirs;
+    int other = -1;
+    if (platform_open(path, PLATFORM_OPEN_READ, &other, NULL) != SOV_OK) return false;
+    bool is_same = platform_file_identity(file, &ours) && platform_file_identity(other, &theirs) &&
+                   ours.device == theirs.device && ours.inode == theirs.inode;
+    platform_close(other);
+    return is_same;
+}
+
+// Opens the file and takes its lock. Who removes a store (sov log --prune) removes it too, maybe
+// between the two: then the lock is one that nobody else will meet, and another is taken.
+static enum sov_status folder_lock(const char *path, int *file, struct sov_fault *fault) {
+    for (u32 i = 0; i < LOCK_ATTEMPTS; i++) {
+        enum sov_status status = platform_open(path, PLATFORM_OPEN_APPEND_PRIVATE, file, fault);
+        if (status != SOV_OK) return status;
+        status = platform_lock(*file, fault);
+        if (status == SOV_OK && is_same_file(*file, path)) return SOV_OK;
+        platform_close(*file);
+        if (status != SOV_OK) return status;
+    }
+    return fault_set(fault, SOV_ERR_STATE, "its lock is removed again and again");
+}
+
 static enum sov_status folder_open(void *context, const char *name, enum rowm_open_mode mode,
                                    int *file, struct sov_fault *fault) {
     static const enum platform_open_mode modes[] = {
         [ROWM_OPEN_READ] = PLATFORM_OPEN_READ,
         [ROWM_OPEN_UPDATE] = PLATFORM_OPEN_UPDATE,
         [ROWM_OPEN_CREATE] = PLATFORM_OPEN_CREATE_PRIVATE,
-        [ROWM_OPEN_LOCK] = PLATFORM_OPEN_APPEND_PRIVATE,
     };
     char path[ROWM_PATH_BYTES];
     enum sov_status status = folder_path(context, name, path, fault);
     // What a crash left of an attempt before may have another mode.
     bool is_left = mode == ROWM_OPEN_CREATE && status == SOV_OK && !platform_is_missing(path);
     if (is_left) status = platform_remove(path, fault);
-    if (status == SOV_OK) status = platform_open(path, modes[mode], file, fault);
-    if (status != SOV_OK || mode != ROWM_OPEN_LOCK) return status;
+    if (status != SOV_OK) return status;
+    if (mode != ROWM_OPEN_LOCK) return platform_open(path, modes[mode], file, fault);
     struct sov_fault inner = {0};
-    status = platform_lock(*file, &inner);
+    status = folder_lock(path, file, &inner);
     if (status == SOV_OK) return SOV_OK;
-    platform_close(*file);
     return fault_set(fault, status, "store %s: %s", ((const struct rowm_folder *)context)->path,
                      status == SOV_ERR_STATE ? "in use by another process" : inner.message);
 }
