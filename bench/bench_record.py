@@ -25,6 +25,7 @@ SOV = Path(__file__).resolve().parent.parent / "build/sov"
 WAYS = {
     "record": [],
     "record, tokens": ["--checkpoint", "tokens"],
+    "record, commitments": ["--record", "digest"],
     "--no-record": ["--no-record"],
     "--no-record, tokens": ["--no-record", "--checkpoint", "tokens"],
 }
