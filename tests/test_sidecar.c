@@ -246,7 +246,7 @@ static enum sov_status record_some(struct rowm_head *head) {
     struct sov_fault fault = {0};
     enum sov_status status = rowm_open(&disk, &manifest, &rowm, &fault);
     if (status != SOV_OK) return status;
-    CHECK(recorder_open(rowm, &recorder, &fault) == SOV_OK);
+    CHECK(recorder_open_stepped(rowm, &recorder, &fault) == SOV_OK); // the same each time
     struct checkpoint_store store = recorder_store(recorder);
     struct checkpoint_id first = {100, 5, CHECKPOINT_BOUNDARY}, next = {100, 69, first.kind};
     struct checkpoint_id clear = {101, 5, CHECKPOINT_BOUNDARY}, end = {100, 80, CHECKPOINT_FINISH};
