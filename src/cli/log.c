@@ -105,21 +105,14 @@ struct summary {
     bool is_used; // somebody holds its lock
 };
 
-static enum sov_status lock_path(const char *folder, char path[ROWM_PATH_BYTES],
-                                 struct sov_fault *fault) {
-    struct text t = text_over(path, ROWM_PATH_BYTES);
-    text_format(&t, "%s/lock", folder);
-    return t.truncated ? fault_set(fault, SOV_ERR_LIMIT, "the path of a store is too long")
-                       : SOV_OK;
-}
-
 // Whether somebody holds the lock. Asking takes it for a moment, so this is asked only of stores
 // with something to do.
 static bool is_in_use(const char *folder) {
     char path[ROWM_PATH_BYTES];
+    struct text t = TEXT_OVER_ARRAY(path);
+    text_format(&t, "%s/lock", folder);
     int file = -1;
-    if (lock_path(folder, path, NULL) != SOV_OK ||
-        platform_open(path, PLATFORM_OPEN_READ, &file, NULL) != SOV_OK) {
+    if (t.truncated || platform_open(path, PLATFORM_OPEN_READ, &file, NULL) != SOV_OK) {
         return false; // without that file nobody has it
     }
     bool is_used = platform_lock(file, NULL) == SOV_ERR_STATE;
@@ -127,17 +120,14 @@ static bool is_in_use(const char *folder) {
     return is_used;
 }
 
-// Takes the lock until it is closed. It is made where it is missing, as a writer makes it: one that
+// Takes the lock until it is closed, as a writer does, who makes it where it is missing: one that
 // begins now is kept out.
-static enum sov_status take_lock(const char *folder, int *lock, struct sov_fault *fault) {
-    char path[ROWM_PATH_BYTES];
-    enum sov_status status = lock_path(folder, path, fault);
-    if (status == SOV_OK) status = platform_open(path, PLATFORM_OPEN_APPEND_PRIVATE, lock, fault);
-    if (status != SOV_OK) return status;
+static enum sov_status take_lock(const char *path, int *lock, struct sov_fault *fault) {
+    struct rowm_folder folder = {path};
+    struct rowm_disk disk = rowm_folder_disk(&folder);
     struct sov_fault inner = {0};
-    status = platform_lock(*lock, &inner);
+    enum sov_status status = disk.open(disk.context, "lock", ROWM_OPEN_LOCK, lock, &inner);
     if (status == SOV_OK) return SOV_OK;
-    platform_close(*lock);
     return fault_set(fault, status, "%s",
                      status == SOV_ERR_STATE ? "in use by another process" : inner.message);
 }
