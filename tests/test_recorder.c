@@ -5,81 +5,20 @@
 #include "record/recorder.h"
 #include "freestanding/mem.h"
 #include "record/payload.h"
+#include "log_disk.h"
 #include "test.h"
 
 #define FILE_BYTES_MAX (1u << 20)
 
 // --- a disk ---
-// One file that matters. `hold` keeps the sync of the file waiting until it is cleared.
+// `hold` keeps the sync of the file waiting until it is cleared.
 static struct {
-    u8 log[FILE_BYTES_MAX];
-    u64 bytes, capacity;
-    bool exists;
+    struct log_disk file;
     u32 hold;               // shared with the recorder's thread
     u32 n_syncs, n_waiting; // shared
     u32 fail_sync;          // this one fails, counted from 1; 0: none
 } disk;
-
-static bool is_log(const char *name) {
-    return str_starts_with(str_from_z(name), STR("log")); // log.new too: it becomes log
-}
-
-static bool disk_is_missing(void *context, const char *name) {
-    (void)context;
-    return is_log(name) ? !disk.exists : false;
-}
-
-static enum sov_status disk_open(void *context, const char *name, enum rowm_open_mode mode,
-                                 int *file, struct sov_fault *fault) {
-    (void)context;
-    (void)fault;
-    *file = is_log(name) ? 1 : 2;
-    if (is_log(name) && mode == ROWM_OPEN_CREATE) disk.bytes = 0;
-    return SOV_OK;
-}
-
-static void disk_close(void *context, int file) {
-    (void)context;
-    (void)file;
-}
-
-static enum sov_status disk_size(void *context, int file, u64 *bytes, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    *bytes = disk.bytes;
-    return SOV_OK;
-}
-
-static enum sov_status disk_read(void *context, int file, u64 offset, void *buffer, usize bytes,
-                                 usize *n_read, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    *n_read = offset >= disk.bytes ? 0 : (usize)MIN((u64)bytes, disk.bytes - offset);
-    memcpy(buffer, disk.log + MIN(offset, disk.bytes), *n_read);
-    return SOV_OK;
-}
-
-static enum sov_status disk_write(void *context, int file, u64 offset, struct str bytes,
-                                  struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    if (offset + bytes.len > disk.capacity) {
-        return fault_set(fault, SOV_ERR_IO, "write log: ENOSPC");
-    }
-    memcpy(disk.log + offset, bytes.data, bytes.len);
-    disk.bytes = MAX(disk.bytes, offset + bytes.len);
-    return SOV_OK;
-}
-
-static enum sov_status disk_truncate(void *context, int file, u64 bytes, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    disk.bytes = MIN(disk.bytes, bytes);
-    return SOV_OK;
-}
+static struct rowm_disk memory_disk;
 
 static enum sov_status disk_sync(void *context, int file, struct sov_fault *fault) {
     (void)context;
@@ -90,35 +29,6 @@ static enum sov_status disk_sync(void *context, int file, struct sov_fault *faul
     if (__atomic_add_fetch(&disk.n_syncs, 1, __ATOMIC_SEQ_CST) != disk.fail_sync) return SOV_OK;
     return fault_set(fault, SOV_ERR_IO, "sync log: EIO");
 }
-
-static enum sov_status disk_rename(void *context, const char *from, const char *to,
-                                   struct sov_fault *fault) {
-    (void)context;
-    (void)from;
-    (void)to;
-    (void)fault;
-    disk.exists = true;
-    return SOV_OK;
-}
-
-static enum sov_status disk_sync_names(void *context, struct sov_fault *fault) {
-    (void)context;
-    (void)fault;
-    return SOV_OK;
-}
-
-static const struct rowm_disk memory_disk = {
-    .is_missing = disk_is_missing,
-    .open = disk_open,
-    .close = disk_close,
-    .size = disk_size,
-    .read_at = disk_read,
-    .write_at = disk_write,
-    .truncate = disk_truncate,
-    .sync = disk_sync,
-    .rename = disk_rename,
-    .sync_names = disk_sync_names,
-};
 
 static void hold_syncs(bool hold) {
     __atomic_store_n(&disk.hold, hold, __ATOMIC_SEQ_CST);
@@ -139,8 +49,12 @@ static struct recorder *recorder;
 static struct checkpoint_store store;
 
 static void reset_disk(void) {
+    static u8 log[FILE_BYTES_MAX];
     memset(&disk, 0, sizeof disk);
-    disk.capacity = FILE_BYTES_MAX;
+    memset(log, 0, sizeof log);
+    disk.file = (struct log_disk){.log = log, .capacity = FILE_BYTES_MAX};
+    memory_disk = log_disk_of(&disk.file);
+    memory_disk.sync = disk_sync;
 }
 
 static void open_recorder(void) {
@@ -454,7 +368,7 @@ static void failures(void) {
         CHECK(recorder_flush(recorder, &fault) == SOV_OK);
         CHECK(recorder_check(recorder, &fault) == SOV_OK);
         if (full) {
-            disk.capacity = disk.bytes + 10;
+            disk.file.capacity = disk.file.bytes + 10;
         } else {
             disk.fail_sync = disk.n_syncs + 1;
         }
@@ -462,7 +376,7 @@ static void failures(void) {
         while (recorder_check(recorder, &fault) == SOV_OK) { // told without asking for the item
         }
         CHECK(fault.status == SOV_ERR_IO && outcome(b, NULL) == SOV_ERR_IO);
-        disk.capacity = FILE_BYTES_MAX;
+        disk.file.capacity = FILE_BYTES_MAX;
         CHECK(recorder_check(recorder, &fault) == SOV_ERR_IO);
         struct str message = str_from_z(fault.message);
         CHECK(str_starts_with(message, STR("recording ended: ")));

@@ -4,6 +4,7 @@
 // MEGABYTES=n sets how long. `make tsan` runs it under ThreadSanitizer.
 #include "freestanding/mem.h"
 #include "record/rowm.h"
+#include "log_disk.h"
 #include "test.h"
 
 #define PAYLOAD_BYTES_MAX (200u << 10) // longer ones than a window's jobs may be are among them
@@ -12,106 +13,8 @@
 #define RECORDS_MAX 20000
 #define PLACES 6
 
-// --- a disk: one file in memory ---
-
-static struct {
-    u8 *log;
-    u64 bytes, capacity;
-    bool exists;
-} disk;
-
-static bool disk_is_missing(void *context, const char *name) {
-    (void)context;
-    (void)name;
-    return !disk.exists;
-}
-
-static enum sov_status disk_open(void *context, const char *name, enum rowm_open_mode mode,
-                                 int *file, struct sov_fault *fault) {
-    (void)context;
-    (void)name;
-    (void)fault;
-    *file = 1;
-    if (mode == ROWM_OPEN_CREATE) disk.bytes = 0;
-    return SOV_OK;
-}
-
-static void disk_close(void *context, int file) {
-    (void)context;
-    (void)file;
-}
-
-static enum sov_status disk_size(void *context, int file, u64 *bytes, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    *bytes = disk.bytes;
-    return SOV_OK;
-}
-
-static enum sov_status disk_read(void *context, int file, u64 offset, void *buffer, usize bytes,
-                                 usize *n_read, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    *n_read = (usize)MIN((u64)bytes, disk.bytes - MIN(offset, disk.bytes));
-    memcpy(buffer, disk.log + MIN(offset, disk.bytes), *n_read);
-    return SOV_OK;
-}
-
-static enum sov_status disk_write(void *context, int file, u64 offset, struct str bytes,
-                                  struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    if (offset + bytes.len > disk.capacity) return fault_set(fault, SOV_ERR_IO, "full");
-    memcpy(disk.log + offset, bytes.data, bytes.len);
-    disk.bytes = MAX(disk.bytes, offset + bytes.len);
-    return SOV_OK;
-}
-
-static enum sov_status disk_truncate(void *context, int file, u64 bytes, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    disk.bytes = MIN(disk.bytes, bytes);
-    return SOV_OK;
-}
-
-static enum sov_status disk_sync(void *context, int file, struct sov_fault *fault) {
-    (void)context;
-    (void)file;
-    (void)fault;
-    return SOV_OK;
-}
-
-static enum sov_status disk_rename(void *context, const char *from, const char *to,
-                                   struct sov_fault *fault) {
-    (void)context;
-    (void)from;
-    (void)to;
-    (void)fault;
-    disk.exists = true;
-    return SOV_OK;
-}
-
-static enum sov_status disk_sync_names(void *context, struct sov_fault *fault) {
-    (void)context;
-    (void)fault;
-    return SOV_OK;
-}
-
-static const struct rowm_disk memory_disk = {
-    .is_missing = disk_is_missing,
-    .open = disk_open,
-    .close = disk_close,
-    .size = disk_size,
-    .read_at = disk_read,
-    .write_at = disk_write,
-    .truncate = disk_truncate,
-    .sync = disk_sync,
-    .rename = disk_rename,
-    .sync_names = disk_sync_names,
-};
+static struct log_disk disk;
+static struct rowm_disk memory_disk;
 
 // --- a long log ---
 
@@ -167,6 +70,7 @@ static void a_long_log(void) {
     if (option != NULL) CHECK(text_parse_u64(str_from_z(option), &megabytes) && megabytes < 4096);
     struct test_random random = {seed};
     memset(&disk, 0, sizeof disk);
+    memory_disk = log_disk_of(&disk);
     disk.capacity = (megabytes + 1) << 20;
     disk.log = platform_memory_map((usize)disk.capacity);
     if (disk.log == NULL) {
